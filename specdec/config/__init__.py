@@ -1,0 +1,1 @@
+"""Configuration: records, checkpoints, resolution. Nothing here imports torch."""
