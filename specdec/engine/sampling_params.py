@@ -1,0 +1,210 @@
+"""What one request asks of sampling; torch-free, so that configurations can be checked with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+MAX_LOGIT_BIAS = 100.0
+BIAS_RANGE = f"numbers from -{MAX_LOGIT_BIAS:g} to {MAX_LOGIT_BIAS:g}"
+MAX_SEED = 2**63 - 1
+
+
+class SamplingParamsError(ValueError):
+    """A sampling parameter is out of range; carries ``field``, ``value``, ``allowed`` and perhaps a ``fix``."""
+
+    def __init__(self, field: str, value: Any, allowed: str, fix: str = "") -> None:
+        self.field, self.value, self.allowed, self.fix = field, value, allowed, fix
+        super().__init__(f"{field} is {value!r}; allowed: {allowed}" + (f"; {fix}" if fix else ""))
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """Sampling parameters of a request; they hold at every verified row, drafted or not.
+
+    Raises ``SamplingParamsError`` (a ``ValueError``) that names the field, its value and what is allowed.
+    """
+
+    n: int = 1  # completions of the prompt
+    temperature: float = 1.0  # 0 = greedy
+    top_k: int = 0  # 0 or -1 = all
+    top_p: float = 1.0
+    min_p: float = 0.0  # drop tokens less likely than min_p times the likeliest
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0  # counts prompt and output
+    logit_bias: Mapping[int, float] | None = None
+    allowed_token_ids: Sequence[int] | None = None
+    bad_words: Sequence[str] | None = None  # tokenized by the engine, with and without a leading space
+    bad_words_token_ids: Sequence[Sequence[int]] | None = None
+    min_tokens: int = 0  # no EOS and no stop id before this many output tokens
+    max_tokens: int | None = 16  # None = up to max_model_len
+    stop: str | Sequence[str] | None = None
+    include_stop_str_in_output: bool = False
+    stop_token_ids: Sequence[int] | None = None
+    ignore_eos: bool = False
+    seed: int | None = None  # None = drawn from the engine's seed and the request's number
+    logprobs: int | None = None  # None = none, 0 = the sampled token's only, -1 = the whole vocabulary
+    detokenize: bool = True
+    skip_special_tokens: bool = True
+    num_speculative_tokens: int | None = None  # None = the configuration's k; 0 = no drafting for this request
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        if isinstance(self.stop, str):
+            set_(self, "stop", (self.stop,))
+        for name in ("allowed_token_ids", "bad_words", "stop", "stop_token_ids"):
+            value = getattr(self, name)
+            if value is not None:
+                set_(self, name, _tuple(name, value))
+        if self.bad_words_token_ids is not None:
+            words = _tuple("bad_words_token_ids", self.bad_words_token_ids)
+            set_(self, "bad_words_token_ids", tuple(_tuple("bad_words_token_ids", w) for w in words))
+        if self.logit_bias is not None:
+            set_(self, "logit_bias", _logit_bias(self.logit_bias))
+        if self.top_k == -1:
+            set_(self, "top_k", 0)
+        _check(self)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> SamplingParams:
+        """Parameters from plain data (a request body, a YAML block); unknown names are refused."""
+        known = [f.name for f in fields(cls)]
+        for name in values:
+            if name not in known:
+                near = get_close_matches(str(name), known, n=1)
+                raise SamplingParamsError(
+                    str(name), values[name], "no such parameter", f"did you mean {near[0]}?" if near else ""
+                )
+        return cls(**values)
+
+    def replace(self, **changes: Any) -> SamplingParams:
+        """A copy with some parameters changed, checked again."""
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The parameters that differ from their defaults, as plain data."""
+        defaults = {f.name: f.default for f in fields(self)}
+        return {name: value for name, value in asdict(self).items() if value != defaults[name]}
+
+    @property
+    def greedy(self) -> bool:
+        """True when every token is the argmax of the processed logits."""
+        return self.temperature == 0.0
+
+    @property
+    def has_penalties(self) -> bool:
+        """True when the logits of a row depend on the counts of earlier tokens."""
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0 or self.repetition_penalty != 1.0
+
+    @property
+    def only_temperature(self) -> bool:
+        """True when the target's logits need nothing but the temperature (and bookkeeping of lengths and stops)."""
+        return (
+            not self.has_penalties
+            and not (self.top_k or self.min_p or self.logit_bias or self.bad_words or self.bad_words_token_ids)
+            and self.top_p >= 1.0
+            and self.allowed_token_ids is None
+            and self.min_tokens == 0
+        )
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Refuse token ids outside [0, vocab_size); called when a request meets its target."""
+        named = {
+            "logit_bias": tuple(self.logit_bias or ()),
+            "allowed_token_ids": self.allowed_token_ids or (),
+            "stop_token_ids": self.stop_token_ids or (),
+            "bad_words_token_ids": tuple(t for w in self.bad_words_token_ids or () for t in w),
+        }
+        for name, ids in named.items():
+            for token in ids:
+                if not 0 <= token < vocab_size:
+                    raise SamplingParamsError(name, token, f"token ids from 0 to {vocab_size - 1} of this target")
+        if self.allowed_token_ids is not None and self.bad_words_token_ids:
+            single = {w[0] for w in self.bad_words_token_ids if len(w) == 1}
+            if set(self.allowed_token_ids) <= single:
+                raise SamplingParamsError(
+                    "allowed_token_ids",
+                    list(self.allowed_token_ids),
+                    "a token that bad_words leaves",
+                )
+
+
+def _tuple(name: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+        raise SamplingParamsError(name, value, "a list")
+    return tuple(value)
+
+
+def _logit_bias(value: Any) -> dict[int, float]:
+    if not isinstance(value, Mapping):
+        raise SamplingParamsError("logit_bias", value, "a map from token id to bias")
+    out: dict[int, float] = {}
+    for key, bias in value.items():
+        try:
+            token = int(key)  # JSON can only write string keys
+        except (TypeError, ValueError):
+            raise SamplingParamsError("logit_bias", key, "token ids (integers) as keys") from None
+        if not _number(bias) or abs(bias) > MAX_LOGIT_BIAS:
+            raise SamplingParamsError(f"logit_bias[{token}]", bias, BIAS_RANGE)
+        out[token] = float(bias)
+    return out
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+# field -> (test, what is allowed); None is allowed where the default is None or the type says so
+_RANGES: dict[str, tuple[Any, str]] = {
+    "n": (lambda v: _integer(v) and v >= 1, "an integer of at least 1"),
+    "temperature": (lambda v: _number(v) and v >= 0, "a finite number of at least 0 (0 = greedy)"),
+    "top_k": (lambda v: _integer(v) and v >= 0, "an integer of at least 1, or 0 for all tokens"),
+    "top_p": (lambda v: _number(v) and 0 < v <= 1, "a number in (0, 1]"),
+    "min_p": (lambda v: _number(v) and 0 <= v <= 1, "a number in [0, 1]"),
+    "presence_penalty": (lambda v: _number(v) and -2 <= v <= 2, "a number in [-2, 2]"),
+    "frequency_penalty": (lambda v: _number(v) and -2 <= v <= 2, "a number in [-2, 2]"),
+    "repetition_penalty": (lambda v: _number(v) and v > 0, "a number above 0 (1 = none)"),
+    "min_tokens": (lambda v: _integer(v) and v >= 0, "an integer of at least 0"),
+    "max_tokens": (lambda v: v is None or (_integer(v) and v >= 1), "an integer of at least 1, or null"),
+    "seed": (lambda v: v is None or (_integer(v) and -MAX_SEED <= v <= MAX_SEED), "a 64-bit integer, or null"),
+    "logprobs": (lambda v: v is None or (_integer(v) and v >= -1), "an integer of at least 0, -1 for all, or null"),
+    "num_speculative_tokens": (lambda v: v is None or (_integer(v) and v >= 0), "an integer of at least 0, or null"),
+}
+
+
+def _check(params: SamplingParams) -> None:
+    for name, (test, allowed) in _RANGES.items():
+        if not test(getattr(params, name)):
+            raise SamplingParamsError(name, getattr(params, name), allowed)
+    for name in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "detokenize"):
+        if not isinstance(getattr(params, name), bool):
+            raise SamplingParamsError(name, getattr(params, name), "true or false")
+    for name in ("allowed_token_ids", "stop_token_ids"):
+        for token in getattr(params, name) or ():
+            if not _integer(token) or token < 0:
+                raise SamplingParamsError(name, token, "token ids (integers of at least 0)")
+    if params.allowed_token_ids is not None and not params.allowed_token_ids:
+        raise SamplingParamsError("allowed_token_ids", [], "at least one token id", "leave it out to allow all tokens")
+    for name in ("stop", "bad_words"):
+        for text in getattr(params, name) or ():
+            if not isinstance(text, str) or not text:
+                raise SamplingParamsError(name, text, "non-empty strings")
+    for word in params.bad_words_token_ids or ():
+        if not word or not all(_integer(t) and t >= 0 for t in word):
+            raise SamplingParamsError("bad_words_token_ids", list(word), "non-empty lists of token ids")
+    if params.max_tokens is not None and params.min_tokens > params.max_tokens:
+        raise SamplingParamsError(
+            "min_tokens", params.min_tokens, f"at most max_tokens ({params.max_tokens})", "raise max_tokens"
+        )
+    if params.stop and not params.detokenize:
+        raise SamplingParamsError("stop", list(params.stop), "none while detokenize is false", "set detokenize")
+    if params.greedy and params.n > 1:
+        raise SamplingParamsError("n", params.n, "1 with temperature 0: greedy completions are all equal")
