@@ -1,0 +1,31 @@
+"""Verification: decides which draft tokens the target accepts and what it emits after them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# name -> module; loaded on first use, because the advice part must run where torch is not installed
+_EXPORTS = {
+    "Verifier": "specdec.verify.verifier",
+    "Verified": "specdec.verify.verifier",
+    "verify": "specdec.verify.verifier",
+    "MODES": "specdec.verify.modes",
+    "DenseDraftLogits": "specdec.verify.draft_laws",
+    "TopKDraftLogits": "specdec.verify.draft_laws",
+    "NoiseLedger": "specdec.verify.noise",
+    "Role": "specdec.verify.noise",
+}
+__all__ = list(_EXPORTS)
+
+if TYPE_CHECKING:
+    from specdec.verify.draft_laws import DenseDraftLogits, TopKDraftLogits
+    from specdec.verify.modes import MODES
+    from specdec.verify.noise import NoiseLedger, Role
+    from specdec.verify.verifier import Verified, Verifier, verify
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'specdec.verify' has no attribute {name!r}")
+    return getattr(import_module(_EXPORTS[name]), name)

@@ -1,0 +1,49 @@
+"""The law each draft token was drawn from, in the three forms that speculators produce."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from specdec.verify.row_law import RowLaw
+
+
+class DraftLaws(Protocol):
+    """Draft laws of R requests; None in place of an object means one-hot drafts."""
+
+    def row(self, request: int, step: int, temperature: float) -> RowLaw:
+        """The law of one draft step, over the draft vocabulary."""
+
+
+@dataclass(frozen=True)
+class DenseDraftLogits:
+    """Full draft logits, before temperature, exactly the values that the tokens were drawn from."""
+
+    logits: torch.Tensor  # [R, K, V_draft], any float dtype
+
+    def row(self, request: int, step: int, temperature: float) -> RowLaw:
+        return RowLaw(self.logits[request, step], temperature)
+
+
+@dataclass(frozen=True)
+class TopKDraftLogits:
+    """Draft laws supported on M candidates per step; other tokens have q = 0."""
+
+    ids: torch.Tensor  # [R, K, M] int, -1 = unused entry
+    logits: torch.Tensor  # [R, K, M] float32, before temperature
+    vocab_size: int
+
+    def row(self, request: int, step: int, temperature: float) -> RowLaw:
+        return RowLaw(self._scatter(self.ids[request, step], self.logits[request, step]), temperature)
+
+    def dense(self) -> DenseDraftLogits:
+        """The same laws with -inf outside the candidates."""
+        return DenseDraftLogits(self._scatter(self.ids, self.logits))
+
+    def _scatter(self, ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        # one spare column receives the unused entries
+        full = logits.new_full((*ids.shape[:-1], self.vocab_size + 1), -torch.inf)
+        full.scatter_(-1, torch.where(ids < 0, self.vocab_size, ids).long(), logits)
+        return full[..., : self.vocab_size]

@@ -1,0 +1,134 @@
+"""The entry of verification: target logits and drafts of a batch in, emitted tokens out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from specdec.verify.draft_laws import DenseDraftLogits, DraftLaws
+from specdec.verify.eager_round import EagerRound
+from specdec.verify.modes import Mode, make_mode
+from specdec.verify.noise import NoiseLedger, RoundNoise
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What one round emits for R requests."""
+
+    token_ids: torch.Tensor  # [R, K + 1] int64: accepted drafts, then one token of the target; -1 beyond num_sampled
+    num_sampled: torch.Tensor  # [R] int64, accepted drafts + 1
+    invalid: torch.Tensor  # [R] bool: a row that was read had no finite logit, its token is meaningless
+
+
+class Verifier:
+    """Verifies drafts of a batch in one mode; also the plain sampler, with K = 0.
+
+    ``mode`` and ``mode_options``: see ``make_mode``. ``draw``: "inverse_cdf" takes one uniform per draw, "gumbel" noise
+    per token (slower, independent of the order of the vocabulary, and what couples sampled drafts best).
+    ``backend``: "auto" (Triton on CUDA, PyTorch elsewhere), "torch" or "triton". ``ledger`` records noise keys.
+    """
+
+    def __init__(
+        self,
+        mode: str = "standard",
+        *,
+        draw: str = "inverse_cdf",
+        backend: str = "auto",
+        ledger: NoiseLedger | None = None,
+        **mode_options: Any,
+    ) -> None:
+        if draw not in ("inverse_cdf", "gumbel"):
+            raise ValueError(f"unknown draw {draw!r}; choose inverse_cdf or gumbel")
+        self.mode: Mode = make_mode(mode, **mode_options)
+        self.gumbel = draw == "gumbel"
+        self.backend = backend
+        self.ledger = ledger
+
+    def __call__(
+        self,
+        target_logits: torch.Tensor,  # [N, V]: rows of request r follow each other, 1 + num_drafts[r] of them
+        draft_ids: torch.Tensor,  # [R, K] int64; -1 = no draft here nor after
+        *,
+        temperature: Sequence[float] | torch.Tensor,  # [R], 0 = greedy
+        seeds: Sequence[int] | torch.Tensor,  # [R] int64
+        positions: Sequence[int] | torch.Tensor,  # [R]: absolute position of the first token this round may emit
+        num_drafts: Sequence[int] | torch.Tensor | None = None,  # [R], rows - 1; default: K, or what is not -1
+        draft_laws: DraftLaws | torch.Tensor | None = None,  # None = one-hot; a tensor [R, K, V'] = dense logits
+    ) -> Verified:
+        """Verify one round.
+
+        ``target_logits`` are before temperature and after penalties and masks (-inf = forbidden); any float dtype, any
+        row stride. A draft that the target forbids must keep its id: replacing it by -1 after looking at it is
+        lossless only for one-hot drafts. Raises ValueError when shapes disagree.
+        """
+        drafts, counts = _drafts_and_counts(target_logits, draft_ids, num_drafts)
+        temperature, seeds, positions = _listed(temperature), _listed(seeds), _listed(positions)
+        num_requests, k = draft_ids.shape
+        for name, values in (("temperature", temperature), ("seeds", seeds), ("positions", positions)):
+            if len(values) != num_requests:
+                raise ValueError(f"{name} has {len(values)} values for {num_requests} requests; give one per request")
+        if isinstance(draft_laws, torch.Tensor):
+            draft_laws = DenseDraftLogits(draft_laws)
+        if not self.mode.reads_draft_laws:
+            draft_laws = None
+        maxima = target_logits.amax(-1).tolist() if len(target_logits) else []
+        rows: list[list[int]] = []
+        invalid: list[bool] = []
+        begin = 0
+        for r in range(num_requests):
+            end = begin + 1 + counts[r]
+            round_ = EagerRound(
+                target_logits[begin:end],
+                maxima[begin:end],
+                drafts[r],
+                float(temperature[r]),
+                RoundNoise(int(seeds[r]), int(positions[r]), self.ledger),
+                draft_laws,
+                r,
+                self.gumbel,
+            )
+            rule = self.mode.rule if temperature[r] > 0 else self.mode.greedy_rule
+            emitted = rule(round_)
+            invalid.append(round_.invalid(len(emitted)))
+            rows.append(emitted)
+            begin = end
+        device = target_logits.device
+        return Verified(
+            torch.tensor([row + [-1] * (k + 1 - len(row)) for row in rows], dtype=torch.int64, device=device).view(
+                -1, k + 1
+            ),
+            torch.tensor([len(row) for row in rows], dtype=torch.int64, device=device),
+            torch.tensor(invalid, dtype=torch.bool, device=device),
+        )
+
+
+def _listed(values: Sequence[Any] | torch.Tensor) -> list[Any]:
+    return values.tolist() if isinstance(values, torch.Tensor) else list(values)
+
+
+def _drafts_and_counts(
+    target_logits: torch.Tensor, draft_ids: torch.Tensor, num_drafts: Sequence[int] | torch.Tensor | None
+) -> tuple[list[list[int]], list[int]]:
+    """Real drafts of each request (up to the first -1) and the drafted rows each request owns."""
+    ids: list[list[int]] = draft_ids.tolist()
+    num_rows, k = len(target_logits), draft_ids.shape[1]
+    real = [row[: row.index(-1)] if -1 in row else row for row in ids]
+    if num_drafts is not None:
+        counts = [int(n) for n in _listed(num_drafts)]
+    elif num_rows == len(ids) * (k + 1):
+        counts = [k] * len(ids)
+    else:
+        counts = [len(row) for row in real]
+    if len(counts) != len(ids) or any(not 0 <= n <= k for n in counts) or num_rows != sum(counts) + len(counts):
+        raise ValueError(
+            f"{num_rows} target rows for {len(ids)} requests with {counts} drafts; each request needs num_drafts + 1 rows"
+        )
+    return [row[:n] for row, n in zip(real, counts, strict=True)], counts
+
+
+def verify(target_logits: torch.Tensor, draft_ids: torch.Tensor, *, mode: str = "standard", **inputs: Any) -> Verified:
+    """Verify one round in ``mode`` with default settings; inputs as in ``Verifier.__call__``."""
+    return Verifier(mode)(target_logits, draft_ids, **inputs)
