@@ -6,7 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specdec.engine.constraints import TokenConstraint
 
 MAX_LOGIT_BIAS = 100.0
 BIAS_RANGE = f"numbers from -{MAX_LOGIT_BIAS:g} to {MAX_LOGIT_BIAS:g}"
@@ -50,6 +53,7 @@ class SamplingParams:
     logprobs: int | None = None  # None = none, 0 = the sampled token's only, -1 = the whole vocabulary
     detokenize: bool = True
     skip_special_tokens: bool = True
+    constraint: TokenConstraint | None = None  # Python API only: which tokens may come next
     num_speculative_tokens: int | None = None  # None = the configuration's k; 0 = no drafting for this request
 
     def __post_init__(self) -> None:
@@ -86,9 +90,10 @@ class SamplingParams:
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The parameters that differ from their defaults, as plain data."""
+        """The parameters that differ from their defaults, as plain data (without the constraint)."""
         defaults = {f.name: f.default for f in fields(self)}
-        return {name: value for name, value in asdict(self).items() if value != defaults[name]}
+        values = asdict(replace(self, constraint=None))
+        return {name: value for name, value in values.items() if value != defaults[name]}
 
     @property
     def greedy(self) -> bool:
@@ -108,6 +113,7 @@ class SamplingParams:
             and not (self.top_k or self.min_p or self.logit_bias or self.bad_words or self.bad_words_token_ids)
             and self.top_p >= 1.0
             and self.allowed_token_ids is None
+            and self.constraint is None
             and self.min_tokens == 0
         )
 
@@ -187,6 +193,8 @@ def _check(params: SamplingParams) -> None:
     for name in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "detokenize"):
         if not isinstance(getattr(params, name), bool):
             raise SamplingParamsError(name, getattr(params, name), "true or false")
+    if params.constraint is not None and not callable(getattr(params.constraint, "allowed", None)):
+        raise SamplingParamsError("constraint", params.constraint, "an object with allowed(prefix) -> mask, or null")
     for name in ("allowed_token_ids", "stop_token_ids"):
         for token in getattr(params, name) or ():
             if not _integer(token) or token < 0:
