@@ -1,1 +1,1 @@
-"""Verification and drafting operations: each has a PyTorch reference (the truth) and a Triton kernel that matches it."""
+"""Verification and drafting operations: a PyTorch reference each (the truth), and a Triton kernel that matches it."""

@@ -16,7 +16,7 @@ _EXPORTS = {
     "NoiseLedger": "specdec.verify.noise",
     "Role": "specdec.verify.noise",
 }
-__all__ = list(_EXPORTS)
+__all__ = [*_EXPORTS]
 
 if TYPE_CHECKING:
     from specdec.verify.draft_laws import DenseDraftLogits, TopKDraftLogits

@@ -73,5 +73,5 @@ def conditional_rates(unconditional: Sequence[float]) -> list[float]:
 
 
 def rates_for_length(length: float, k: int) -> list[float]:
-    """Unconditional rates with mean emitted length ``length`` in [1, k + 1] and the least variance: ones, a fraction, zeros."""
+    """Unconditional rates of mean emitted length ``length`` in [1, k + 1], least variance: ones, a fraction, zeros."""
     return [min(1.0, max(0.0, length - 1 - i)) for i in range(k)]

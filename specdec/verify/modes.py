@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from specdec.verify import laws
@@ -40,10 +41,8 @@ def _synthetic(rates: Any = None, length: float | None = None, k: int | None = N
             raise ValueError(f"synthetic acceptance length {length} is outside [1, {k + 1}]; choose one inside")
         rates = laws.rates_for_length(float(length), k)  # type: ignore[arg-type]
     rates = tuple(float(x) for x in rates)
-    if any(not 0 <= x <= 1 for x in rates) or any(b > a for a, b in zip(rates, rates[1:], strict=False)):
-        raise ValueError(
-            f"synthetic acceptance rates {list(rates)} must lie in [0, 1] and not increase; sort and clip them"
-        )
+    if any(not 0 <= x <= 1 for x in rates) or any(b > a for a, b in pairwise(rates)):
+        raise ValueError(f"synthetic acceptance rates {list(rates)} must lie in [0, 1] and not increase")
     rule = synthetic(rates)
     return Mode(rule, rule, lossless=False, reads_draft_laws=False, synthetic_rates=rates)
 

@@ -1,4 +1,4 @@
-"""Noise of verification and drafting, keyed by (request seed, absolute position, round slot, role) and by nothing else."""
+"""Noise of verification and drafting, keyed by (request seed, absolute position, round slot, role), nothing else."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _drafts_and_counts(
         counts = [len(row) for row in real]
     if len(counts) != len(ids) or any(not 0 <= n <= k for n in counts) or num_rows != sum(counts) + len(counts):
         raise ValueError(
-            f"{num_rows} target rows for {len(ids)} requests with {counts} drafts; each request needs num_drafts + 1 rows"
+            f"{num_rows} target rows for {len(ids)} requests with {counts} drafts; each needs num_drafts + 1 rows"
         )
     return [row[:n] for row, n in zip(real, counts, strict=True)], counts
 

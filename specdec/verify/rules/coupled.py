@@ -1,4 +1,4 @@
-"""Coupled verification: the target draws its own token at every position, a draft is accepted if it guessed that token."""
+"""Coupled verification: the target draws its own token at every position, drafts are guesses of that token."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from specdec.verify.round import Round
 def coupled(r: Round) -> list[int]:
     """Emit the target's own draws up to the first that differs from its draft.
 
-    The output is the one of plain decoding with the same seed, whatever the drafter, k or batch. Source: arXiv 2408.07978.
+    The output is that of plain decoding with the same seed, whatever the drafter, k or batch.
+    Source: arXiv 2408.07978.
     """
     emitted: list[int] = []
     for row in range(len(r.drafts) + 1):

@@ -9,7 +9,7 @@ from specdec.verify.round import Round, residual_token
 
 
 def synthetic(rates: Sequence[float]) -> Callable[[Round], list[int]]:
-    """A rule whose draft i is accepted with unconditional rate ``rates[i]``, at any temperature; the text is meaningless."""
+    """A rule that accepts draft i with unconditional rate ``rates[i]`` at any temperature; its text is meaningless."""
     conditional = laws.conditional_rates(rates)
 
     def rule(r: Round) -> list[int]:
