@@ -1,0 +1,315 @@
+"""Reading a YAML or JSON file into plain data that remembers where every key and value stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from specdec.config import scalars
+from specdec.config.diagnostics import Diagnostic, Source
+from specdec.config.paths import Step, format_path
+from specdec.config.suggest import nearest
+
+MAX_BYTES = 5_000_000
+MAX_NODES = 100_000  # after aliases are expanded
+MAX_DEPTH = 60
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML counts as a line
+
+
+class Mark(NamedTuple):
+    """A position in a file, both numbers from 1."""
+
+    line: int
+    column: int
+
+
+class SourceError(Exception):
+    """The file could not be read as one document; nothing in it was checked."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        self.diagnostic = diagnostic
+        super().__init__(diagnostic.message)
+
+
+@dataclass
+class Document:
+    """One parsed file: plain ``data`` (string keys), positions, and the faults found while reading it."""
+
+    name: str
+    data: Any
+    node: Any
+    lines: list[str]
+    problems: list[Diagnostic] = field(default_factory=list)
+
+    def line_text(self, line: int) -> str:
+        """The text of a line (from 1), empty past the end."""
+        return self.lines[line - 1] if 1 <= line <= len(self.lines) else ""
+
+    def mark(self, path: Sequence[Step], key: bool = False) -> Mark:
+        """Where the value at ``path`` (or its key) is written; the nearest parent for a path that is not in the file."""
+        at = node = self.node
+        for depth, step in enumerate(path):
+            if isinstance(node, yaml.SequenceNode):
+                if not isinstance(step, int) or step >= len(node.value):
+                    break
+                at = node = node.value[step]
+                continue
+            pair = next((p for p in _pairs(node) if p[0].value == str(step)), None) if _is_map(node) else None
+            if pair is None:
+                break
+            node = pair[1]
+            at = pair[0] if key and depth == len(path) - 1 else node
+        return Mark(at.start_mark.line + 1, at.start_mark.column + 1)
+
+    def source(self, path: Sequence[Step], key: bool = False) -> Source:
+        """``mark`` as a Source that carries the line's text."""
+        return self.at(self.mark(path, key))
+
+    def at(self, mark: Mark) -> Source:
+        """The Source of a position in this file."""
+        return Source("file", self.name, mark.line, mark.column, self.line_text(mark.line))
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """Composes nodes with YAML 1.2 core tags."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+
+for _tag, _pattern, _first in scalars.RULES:
+    for _char in _first:
+        _Loader.yaml_implicit_resolvers.setdefault(_char, []).append((_tag, _pattern))
+
+
+def load(path: str | Path, name: str | None = None) -> Document:
+    """Read a ``.yaml``, ``.yml`` or ``.json`` file; raises ``SourceError`` when it cannot be read as one document."""
+    file, name = Path(path), name or str(path)
+    try:
+        size = file.stat().st_size
+        if file.is_dir():
+            inside = sorted(p.name for p in file.glob("*.y*ml"))[:1]
+            raise fatal("is-a-directory", name, f"is a directory; name a file{f', for example {file / inside[0]}' if inside else ''}")
+        if size > MAX_BYTES:
+            raise _too_large(name, size)
+        with file.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise fatal("file-not-found", name, f"no file '{name}'{_near_file(file)}") from None
+    except OSError as error:
+        raise fatal("cannot-read", name, f"cannot be read: {error.strerror or error}") from None
+    except ValueError:  # a NUL character in the name
+        raise fatal("cannot-read", repr(name), "is not a file name") from None
+    return parse_bytes(raw, name)
+
+
+def parse_bytes(raw: bytes, name: str) -> Document:
+    """Decode and parse the content of a file or of standard input."""
+    if len(raw) > MAX_BYTES:
+        raise _too_large(name, len(raw))
+    try:
+        return parse(raw.decode("utf-8-sig"), name)
+    except UnicodeDecodeError as error:
+        message = f"is not UTF-8 text (byte 0x{raw[error.start]:02x} at offset {error.start}); save it as UTF-8"
+        raise fatal("not-utf-8", name, message) from None
+
+
+def parse(text: str, name: str = "<text>") -> Document:
+    """Parse one YAML 1.2 document; raises ``SourceError``, collects what can be located in ``problems``."""
+    lines = _LINE_BREAK.split(text)
+    loader = None
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(error, name, lines) from None
+    except yaml.reader.ReaderError as error:
+        code = f"U+{error.character:04X}" if isinstance(error.character, int) else repr(error.character)
+        line = text.count("\n", 0, error.position) + 1
+        source = Source("file", name, line, None, None)
+        raise SourceError(Diagnostic("yaml-syntax", "error", "", f"control character {code} is not allowed in YAML",
+                                     "remove it, or write it as an escape in double quotes", source)) from None
+    except RecursionError:
+        raise fatal("too-deep", name, f"is nested deeper than {MAX_DEPTH} levels") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null") and node.value == ""):
+        raise fatal("empty-file", name, "is empty; 'specdec init' writes a first file")
+    _guard(node, name)
+    document = Document(name, None, node, lines)
+    document.data = _build(node, (), document)
+    return document
+
+
+def fatal(code: str, name: str, message: str) -> SourceError:
+    """A fault that keeps a file from being checked at all: one line, exit code 2."""
+    return SourceError(Diagnostic(code, "error", "", message, None, Source("file", name)))
+
+
+def _is_map(node: Any) -> bool:
+    return isinstance(node, yaml.MappingNode)
+
+
+def _is_merge(key: Any) -> bool:
+    return bool(key.tag == "tag:yaml.org,2002:merge")
+
+
+def _pairs(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Effective (key, value) nodes, strongest first: the mapping's own keys, then merged mappings in order."""
+    own = [(k, v) for k, v in node.value if not _is_merge(k)]
+    yield from reversed(own)  # of duplicates the last one is built
+    for key, value in node.value:
+        if _is_merge(key):
+            for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if _is_map(merged):
+                    yield from _pairs(merged)
+
+
+def _build(node: Any, path: tuple[Step, ...], document: Document) -> Any:
+    """Plain data of a node; aliases become copies, so that no two places share an object."""
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(node, path, document)
+    if node.tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!"):
+        _problem(document, "yaml-tag", path, f"the tag {scalars.short_tag(node.tag)} is not read", node, "remove the tag")
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(item, (*path, i), document) for i, item in enumerate(node.value)]
+    data: dict[str, Any] = {}
+    first: dict[str, Any] = {}
+    for key, value in node.value:
+        if _is_merge(key):
+            for name, item in _merged(value, path, document).items():
+                data.setdefault(name, item)
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            _problem(document, "yaml-key", path, "a key must be a plain text", key, "write the key as a plain word")
+            continue
+        name = key.value
+        if name in first:
+            message = f"the key '{name}' is given twice; the first one is on line {first[name].start_mark.line + 1}"
+            fix = "use one '<<' with a list: [*a, *b]" if _is_merge(key) else "remove one of the two"
+            _problem(document, "duplicate-key", (*path, name), message, key, fix)
+        first.setdefault(name, key)
+        if not _is_merge(key):
+            data[name] = _build(value, (*path, name), document)
+    return data
+
+
+def _merged(node: Any, path: tuple[Step, ...], document: Document) -> dict[str, Any]:
+    sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    data: dict[str, Any] = {}
+    for source in sources:
+        if not _is_map(source):
+            _problem(document, "yaml-key", path, "'<<' needs a mapping or a list of mappings", source, "write <<: *name")
+            continue
+        scratch = Document(document.name, None, source, document.lines)  # its faults are reported where it is written
+        for name, item in _build(source, path, scratch).items():
+            data.setdefault(name, item)
+    return data
+
+
+def _scalar(node: Any, path: tuple[Step, ...], document: Document) -> Any:
+    try:
+        return scalars.convert(node.tag, node.value)
+    except KeyError:
+        _problem(document, "yaml-tag", path, f"the tag {scalars.short_tag(node.tag)} is not read", node, "write a plain value")
+    except OverflowError as error:
+        text = node.value if len(node.value) <= 40 else node.value[:37] + "..."
+        code = "out-of-range" if node.tag.endswith(":int") else "not-finite"
+        _problem(document, code, path, f"{text} {error}", node, "write a finite number, or null for no value")
+    except ValueError:
+        message = f"'{node.value}' is not a value of {scalars.short_tag(node.tag)}"
+        _problem(document, "yaml-tag", path, message, node, "remove the tag, or correct the value")
+    return None
+
+
+def _problem(document: Document, code: str, path: tuple[Step, ...], message: str, node: Any, fix: str) -> None:
+    mark = Mark(node.start_mark.line + 1, node.start_mark.column + 1)
+    found = Diagnostic(code, "error", format_path(path), message, fix, document.at(mark))
+    if found not in document.problems:  # an anchor used twice is built twice
+        document.problems.append(found)
+
+
+def _guard(node: Any, name: str) -> None:
+    """Refuse a document whose aliases expand to too much, refer to themselves, or nest too deeply."""
+    sizes: dict[int, int] = {}
+
+    def size(node: Any, depth: int) -> int:
+        if isinstance(node, yaml.ScalarNode):
+            return 1
+        if depth > MAX_DEPTH:
+            raise fatal("too-deep", name, f"is nested deeper than {MAX_DEPTH} levels")
+        known = sizes.get(id(node))
+        if known == 0:
+            raise fatal("alias-bomb", name, "has an alias that contains itself")
+        if known is not None:
+            return known
+        sizes[id(node)] = 0
+        total = 1
+        for item in node.value:
+            for child in item if isinstance(item, tuple) else (item,):
+                total += size(child, depth + 1)
+        if total > MAX_NODES:
+            raise fatal("alias-bomb", name, f"expands to more than {MAX_NODES:,} values through its aliases or its size")
+        sizes[id(node)] = total
+        return total
+
+    size(node, 1)
+
+
+def _too_large(name: str, size: int) -> SourceError:
+    return fatal("file-too-large", name, f"has more than {MAX_BYTES / 1e6:g} MB ({size / 1e6:.1f} MB); a configuration is a small file")
+
+
+def _near_file(file: Path) -> str:
+    try:
+        names = [p.name for p in file.parent.iterdir() if p.suffix in (".yaml", ".yml", ".json")]
+    except OSError:
+        return f"; the folder '{file.parent}' does not exist either"
+    near = nearest(file.name, names)
+    return f"; did you mean '{file.parent / near}'?" if near else ""
+
+
+_SYNTAX_HELP = (
+    ("mapping values are not allowed", "a second ':' on one line", "put a value that contains ': ' in quotes, or indent the line"),
+    ("could not find expected ':'", "a key without ':'", "write 'key: value'"),
+    ("did not find expected key", "the indentation does not fit the lines above", "indent keys of one block equally"),
+    ("did not find expected '-'", "the indentation of the list does not fit", "start each item in the same column"),
+    ("did not find expected ',' or", "a bracket is not closed, or a ',' is missing", "close the bracket, or separate the items with ','"),
+    ("unexpected end of stream", "a quote is not closed", "close the quote"),
+    ("undefined alias", "an alias without an anchor of that name before it", "define it with '&' before it is used with '*'"),
+    ("cannot start any token", "this character cannot start a value", "put the value in quotes"),
+    ("did not find expected node content", "a value is missing", "write the value, or close the bracket"),
+    ("unknown escape character", "an unknown escape in double quotes", "use single quotes for a text with backslashes"),
+    ("block sequence entries are not allowed", "a list item cannot start here", "put '-' on its own line below the key"),
+    ("did not find expected <document start>", "more than one value at the top", "check the indentation of this line"),
+)
+
+
+def _syntax_error(error: yaml.MarkedYAMLError, name: str, lines: list[str]) -> SourceError:
+    problem = str(error.problem or error.context or "not valid YAML")
+    if "nesting depth" in problem:
+        return fatal("too-deep", name, f"is nested deeper than {MAX_DEPTH} levels")
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    if "another document" in problem or "single document" in str(error.context):
+        return fatal("multiple-documents", name, f"has more than one document (the next starts on line {line}); keep one per file")
+    while line > 1 and (line > len(lines) or not lines[line - 1].strip()):  # the end of the file: show the last line
+        line -= 1
+        column = len(lines[line - 1]) + 1 if line <= len(lines) else 1
+    text = lines[line - 1] if line <= len(lines) else ""
+    tab = "\t" in text[: len(text) - len(text.lstrip())] or text[column - 1 : column] == "\t"
+    if tab and "cannot start any token" in problem or "found a tab" in problem or "'\\t'" in problem:
+        source = Source("file", name, line, text.index("\t") + 1 if "\t" in text else column, text)
+        return SourceError(Diagnostic("yaml-tab", "error", "", "a tab is used where YAML wants spaces", "replace the tab by spaces", source))
+    source = Source("file", name, line, column, text)
+    for found, message, fix in _SYNTAX_HELP:
+        if found in problem:
+            return SourceError(Diagnostic("yaml-syntax", "error", "", f"not valid YAML: {message}", fix, source))
+    return SourceError(Diagnostic("yaml-syntax", "error", "", f"not valid YAML: {problem}", "check the indentation and the quotes", source))
