@@ -1,0 +1,54 @@
+"""Prompt lookup: what followed an earlier occurrence of the last n tokens is the draft."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec.config.speculative import SpeculativeConfig
+from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
+from specdec.speculators.history import as_drafts_tensor, committed
+from specdec.speculators.ngram_index import NgramIndex, continuation
+
+DEFAULT_WINDOW = 5
+
+
+class NgramSpeculator(BaseSpeculator):
+    """Drafts by the longest suffix of ``prompt_lookup_min..prompt_lookup_max`` tokens that occurred before.
+
+    ``prompt_lookup_match`` settles ties between occurrences of the same length: ``leftmost`` takes the first and ends
+    the draft where the history ends, as transformers does; ``rightmost`` (default) takes the latest and goes on
+    periodically where the copy reaches the end of the history. Without a match there is no draft, so no verify width
+    is wasted. Drafts are one-hot.
+    """
+
+    def __init__(self, config: SpeculativeConfig, device: torch.device) -> None:
+        super().__init__(config, device)
+        self.min_n, self.max_n = lookup_window(config)
+        self.leftmost = config.get("options.prompt_lookup_match") == "leftmost"
+        self._indexes: dict[int, NgramIndex] = {}
+
+    def start_request(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
+        index = self._indexes[slot] = NgramIndex(self.min_n, self.max_n, leftmost=self.leftmost)
+        index.extend(prompt_token_ids.tolist())
+
+    def propose(self, batch: ProposeBatch) -> Drafts:
+        rows: list[list[int]] = []
+        for step in committed(batch):
+            index = self._indexes[step.slot]
+            index.extend(step.tokens[len(index.tokens) - step.start :])
+            start = index.match() if step.num_drafts else None
+            count = min(step.num_drafts, self.num_speculative_tokens)
+            rows.append([] if start is None else continuation(index.tokens, start, count, wrap=not self.leftmost))
+        return Drafts(as_drafts_tensor(rows, self.num_speculative_tokens, self.device))
+
+    def finish_request(self, slot: int) -> None:
+        self._indexes.pop(slot, None)
+
+
+def lookup_window(config: SpeculativeConfig) -> tuple[int, int]:
+    """(min, max) n-gram sizes; one that is absent equals the other, 5 and 5 when both are."""
+    low, high = config.get("options.prompt_lookup_min"), config.get("options.prompt_lookup_max")
+    low, high = low or high or DEFAULT_WINDOW, high or low or DEFAULT_WINDOW
+    if low > high:
+        raise ValueError(f"prompt_lookup_min is {low}; allowed: at most prompt_lookup_max ({high})")
+    return low, high

@@ -1,0 +1,172 @@
+"""A hand-made configuration and a greedy round-by-round driver, so that speculators are tested without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from specdec.config.record_types import SpeculatorRecord
+from specdec.config.speculative import Namespace, SpeculativeConfig
+from specdec.speculators.base import BaseSpeculator, ProposeBatch
+
+
+def config(
+    k: int, options: dict[str, Any] | None = None, *, draft: dict[str, Any] | None = None, **groups: dict[str, Any]
+) -> SpeculativeConfig:
+    """A finalized configuration with these options and facts and nothing else."""
+    record = SpeculatorRecord(
+        name="hand_made",
+        title="",
+        summary="",
+        references=(),
+        status="stable",
+        since="0.1",
+        guarantee="lossless",
+        implementation=None,
+        draft_model=None,
+        engines={},
+        capabilities={},
+        options={},
+        declares=None,
+        facts={},
+        rewrites=(),
+        defaults={},
+        derive={},
+        hash_factors=(),
+        rules=(),
+        resources={},
+    )
+    names = ("target", "engine", "sampling", "wiring", "verification", "numbers", "resources")
+    return SpeculativeConfig(
+        method="hand_made",
+        record=record,
+        num_speculative_tokens=k,
+        options=Namespace(options or {}),
+        draft=Namespace(draft or {}),
+        **{name: Namespace(groups.get(name, {})) for name in names},
+    )
+
+
+@dataclass
+class Running:
+    """One request in the driver."""
+
+    slot: int
+    tokens: list[int]
+    max_tokens: int
+    k: int
+    prompt_len: int
+    computed: int = 0
+    drafts: list[int] = field(default_factory=list)
+    rounds: list[tuple[list[int], int]] = field(default_factory=list)  # (drafts, accepted)
+    temperature: float = 0.0
+    seed: int = 0
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[self.prompt_len :]
+
+
+def step_batch(
+    running: Sequence[Running], rows: Sequence[list[int]], rejected: Sequence[int], sampled: Sequence[int]
+) -> ProposeBatch:
+    """The batch of one step; ``rows`` are the tokens each request's target consumed, starting at ``computed``."""
+    offsets = [0]
+    for row in rows:
+        offsets.append(offsets[-1] + len(row))
+    return ProposeBatch(
+        slots=torch.tensor([s.slot for s in running]),
+        num_drafts=torch.tensor([s.k for s in running]),
+        token_ids=torch.tensor([t for row in rows for t in row]),
+        positions=torch.tensor([s.computed + i for s, row in zip(running, rows, strict=True) for i in range(len(row))]),
+        row_offsets=torch.tensor(offsets),
+        num_rejected=torch.tensor(list(rejected)),
+        last_sampled=torch.tensor(list(sampled)),
+        temperature=torch.tensor([s.temperature for s in running]),
+        seeds=torch.tensor([s.seed for s in running]),
+    )
+
+
+def drive(
+    speculator: BaseSpeculator,
+    next_token: Callable[[list[int]], int],
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_tokens: int | Sequence[int] = 20,
+    k: int | Sequence[int] | None = None,
+    chunk: int | None = None,
+    slots: Sequence[int] | None = None,
+    after_step: Callable[[list[Running]], None] | None = None,
+) -> list[Running]:
+    """Greedy speculative decoding of the prompts in one batch; ``chunk`` splits prompts over several steps."""
+    limit = speculator.num_speculative_tokens
+    limits = [max_tokens] * len(prompts) if isinstance(max_tokens, int) else list(max_tokens)
+    ks = [limit if k is None else k] * len(prompts) if k is None or isinstance(k, int) else list(k)
+    places = list(slots or range(len(prompts)))
+    requests = [Running(places[i], list(p), limits[i], ks[i], len(p)) for i, p in enumerate(prompts)]
+    for request in requests:
+        speculator.start_request(request.slot, torch.tensor(request.tokens))
+    running = list(requests)
+    while running:
+        rows, rejected, sampled, grown = [], [], [], []
+        for s in running:
+            pending = s.tokens[s.computed :]
+            if chunk and len(pending) > chunk and not s.drafts:
+                rows.append(pending[:chunk])
+                rejected.append(0)
+                sampled.append(-1)
+                grown.append([])
+                continue
+            accepted: list[int] = []
+            while True:
+                token = next_token(s.tokens + accepted)
+                if len(accepted) == len(s.drafts) or token != s.drafts[len(accepted)]:
+                    break
+                accepted.append(token)
+            rows.append(pending + s.drafts)
+            rejected.append(len(s.drafts) - len(accepted))
+            sampled.append(token)
+            grown.append([*accepted, token])
+            s.rounds.append((s.drafts, len(accepted)))
+        batch = step_batch(running, rows, rejected, sampled)
+        drafts = speculator.propose(batch)
+        assert drafts.token_ids.shape == (len(running), limit)
+        for i, s in enumerate(running):
+            s.computed += len(rows[i]) - rejected[i]
+            s.tokens += grown[i]
+            row = drafts.token_ids[i].tolist()
+            s.drafts = row[: row.index(-1)] if -1 in row else row
+            assert all(t == -1 for t in row[len(s.drafts) :])
+            assert len(s.drafts) <= s.k
+            s.drafts = s.drafts[: max(0, s.max_tokens - len(s.output) - 1)]
+        if after_step:
+            after_step(running)
+        for s in [s for s in running if len(s.output) >= s.max_tokens]:
+            del s.tokens[s.prompt_len + s.max_tokens :]
+            speculator.finish_request(s.slot)
+            running.remove(s)
+    return requests
+
+
+@pytest.fixture(scope="session")
+def make_config() -> Callable[..., SpeculativeConfig]:
+    return config
+
+
+@pytest.fixture(scope="session")
+def run_greedy() -> Callable[..., list[Running]]:
+    return drive
+
+
+@pytest.fixture(scope="session")
+def make_batch() -> Callable[..., ProposeBatch]:
+    return step_batch
+
+
+@pytest.fixture(scope="session")
+def make_request() -> type[Running]:
+    return Running
