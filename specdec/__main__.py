@@ -1,0 +1,5 @@
+"""``python -m specdec``."""
+
+from specdec.cli.main import entry
+
+entry()

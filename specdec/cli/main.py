@@ -1,0 +1,120 @@
+"""The ``specdec`` command: finds the verb, loads only its module, and turns its outcome into an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+# verb -> one line for --help; the verb's module is imported only when it runs
+VERBS = {
+    "validate": "check configuration and records files",
+    "plan": "show the finalized configuration, where each value came from, and what it costs",
+    "explain": "explain a method, an option, an error code or a field",
+    "list": "list the methods and what they are compatible with",
+    "schema": "print the JSON Schema for editors and CI",
+    "init": "write a first configuration file",
+    "export": "print the flags of another engine for a configuration",
+    "generate": "generate text with the embedded engine",
+    "bench": "measure speed and acceptance",
+    "tune": "find the number of draft tokens that is fastest here",
+    "serve": "start a server for a configuration",
+    "migrate": "rewrite an older file, or another engine's settings, as a configuration",
+}
+OK, PROBLEMS, COULD_NOT_RUN = 0, 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns 0 for fine, 1 for problems found, 2 for could not run."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(usage())
+        return OK if args else COULD_NOT_RUN
+    if args[0] in ("-V", "--version", "version"):
+        from specdec import __version__
+
+        print(f"specdec {__version__}")
+        return OK
+    verb, rest = args[0], args[1:]
+    if verb not in VERBS:
+        return _unknown_verb(verb)
+    try:
+        module = import_module(f"specdec.cli.{verb}")
+    except ModuleNotFoundError as error:
+        return _missing_package(verb, error)
+    parser = argparse.ArgumentParser(
+        prog=f"specdec {verb}",
+        description=getattr(module, "DESCRIPTION", None) or module.HELP,
+        epilog=getattr(module, "EPILOG", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    try:
+        options = parser.parse_intermixed_args(rest)
+    except SystemExit as stop:  # argparse has printed the reason
+        return stop.code if isinstance(stop.code, int) else COULD_NOT_RUN
+    try:
+        code = module.run(options)
+    except ModuleNotFoundError as error:
+        return _missing_package(verb, error)
+    return OK if code is None else int(code)
+
+
+def entry() -> None:
+    """The console script: ``main``, with Ctrl-C and a closed pipe ending quietly."""
+    try:
+        code = main()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        # the reader went away (`specdec list | head`): nothing more can be written, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = COULD_NOT_RUN
+    sys.exit(code)
+
+
+def usage() -> str:
+    """What ``specdec --help`` prints."""
+    width = max(map(len, VERBS)) + 2
+    lines = [
+        "usage: specdec VERB [ARGUMENTS]",
+        "",
+        "Declarative configuration for speculative decoding, and the runtime it drives.",
+        "",
+        *(f"  {verb:<{width}}{text}" for verb, text in VERBS.items()),
+        "",
+        "Verbs that take a configuration also take overrides: specdec plan run.yaml speculative.num_speculative_tokens=4",
+        "'specdec VERB --help' says more. Exit codes: 0 fine, 1 problems found, 2 could not run.",
+    ]
+    return "\n".join(lines)
+
+
+def _unknown_verb(verb: str) -> int:
+    from specdec.config.render import one_line
+    from specdec.config.suggest import nearest
+
+    near = nearest(verb, VERBS)
+    hint = f"did you mean 'specdec {near}'?" if near else f"there are: {', '.join(VERBS)}"
+    if os.path.exists(verb):
+        hint = f"to check this file: specdec validate {verb}"
+    print(f"specdec: error: unknown verb '{one_line(verb)}'; {hint}", file=sys.stderr)
+    return COULD_NOT_RUN
+
+
+def _missing_package(verb: str, error: ModuleNotFoundError) -> int:
+    name = (error.name or "").partition(".")[0]
+    if name == "specdec" or not name:
+        print(f"specdec: error: '{verb}' is not part of this installation ({error.name})", file=sys.stderr)
+    else:
+        message = f"'{verb}' needs the package '{name}'; install it with: pip install 'declarative-specdec[run]'"
+        print(f"specdec: error: {message}", file=sys.stderr)
+    return COULD_NOT_RUN
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,190 @@
+"""Checking a configuration against the JSON Schema, with every finding at its place in the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft7Validator
+from jsonschema.exceptions import ValidationError
+
+from specdec.config.diagnostics import Diagnostic, Source
+from specdec.config.known import Known
+from specdec.config.messages import explain_error, unknown_key
+from specdec.config.paths import Step, format_path
+from specdec.config.source import Document
+
+Locate = Callable[[tuple[Step, ...], bool], Source | None]  # (path, whether the key is meant) -> place
+RECORD_KEYS = ("speculators", "option_sets", "targets")  # a file with one of these at its root holds records
+
+
+class Checker:
+    """A schema, ready to check many configurations."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema = schema
+        self.known = Known(schema)
+        self._validator = Draft7Validator(schema)
+
+    def check(
+        self, data: Any, locate: Locate | None = None, *, partial: bool = False, skip: Collection[str] = ()
+    ) -> list[Diagnostic]:
+        """Every finding in ``data``, in the order of the file.
+
+        ``partial``: more values are still to come, so absent keys and old spellings are left to the resolver.
+        ``skip``: dotted paths that already have a finding.
+        """
+        place = locate or (lambda path, key: None)
+        found: dict[tuple[str, str], Diagnostic] = {}
+        data = self.known.with_known_methods(data)
+        for error in self._validator.iter_errors(data):
+            for diagnostic in self._diagnose(error, data, place, partial):
+                if not any(diagnostic.path == s for s in skip):
+                    found.setdefault((diagnostic.code, diagnostic.path), diagnostic)
+        if not partial:
+            for diagnostic in self._old_spellings(data, place):
+                found.setdefault((diagnostic.code, diagnostic.path), diagnostic)
+        return sorted(found.values(), key=_position)
+
+    def _diagnose(self, error: ValidationError, data: Any, place: Locate, partial: bool) -> Iterator[Diagnostic]:
+        path = tuple(error.absolute_path)
+        if error.validator == "additionalProperties":
+            allowed = error.schema.get("properties", {})
+            for key in error.instance:
+                if key not in allowed:
+                    full = (*path, key)
+                    source = place(full, True)
+                    message, fix = unknown_key(self.known, data, path, key, list(allowed), source)
+                    yield Diagnostic("unknown-key", "error", format_path(full), message, fix, source)
+        elif error.validator == "required":
+            if not partial:
+                for key in error.validator_value:
+                    if key not in error.instance:
+                        message = f"'{key}' is missing"
+                        owner = self.known.method_at(data, path)
+                        if owner:
+                            message = f"{owner} needs '{key}'"
+                        source = place((*path, "method") if owner else path, True)
+                        fix = self.known.how_to_write(path, key, owner)
+                        yield Diagnostic("missing-required", "error", format_path((*path, key)), message, fix, source)
+        else:
+            source = place(path, False)
+            yield explain_error(self.known, error, format_path(path), source, data)
+
+    def _old_spellings(self, data: Any, place: Locate) -> Iterator[Diagnostic]:
+        for path, block in self.known.speculative_blocks(data):
+            method = block.get("method")
+            if isinstance(method, str) and method in self.known.deprecated_methods:
+                canonical = self.known.canonical_method(method)
+                message = f"'{method}' is an old name of {canonical}{self.known.deprecated_methods[method]}"
+                at = (*path, "method")
+                fix = f"write {canonical}"
+                yield Diagnostic("deprecated-alias", "warning", format_path(at), message, fix, place(at, False))
+            for key in block:
+                canonical_key = self.known.renamed_option(method, key)
+                if canonical_key:
+                    at = (*path, key)
+                    message = f"'{key}' is another spelling of '{canonical_key}'"
+                    fix = f"write '{canonical_key}'"
+                    yield Diagnostic("renamed-option", "warning", format_path(at), message, fix, place(at, True))
+
+
+def check_document(document: Document, checker: Checker | None = None) -> list[Diagnostic]:
+    """The faults found while reading a file together with what the schema says about it."""
+    paths = {d.path for d in document.problems}
+    found = (checker or shipped_checker()).check(document.data, document.source, skip=paths)
+    return sorted([*document.problems, *found], key=_position)
+
+
+def is_records_file(data: Any) -> bool:
+    """Whether a file holds records rather than a configuration."""
+    return isinstance(data, dict) and any(key in data for key in RECORD_KEYS)
+
+
+@lru_cache(maxsize=1)
+def shipped_checker() -> Checker:
+    """The checker of the built-in speculators; reads the shipped JSON Schema, not the records."""
+    from specdec.config.resources import schema_path
+
+    return Checker(json.loads(schema_path("config.schema.json").read_text(encoding="utf-8")))
+
+
+def checker_for(data: Any, folder: Path | None = None) -> tuple[Checker, list[Diagnostic]]:
+    """The checker that knows every method ``data`` names, and what was wrong with the records it brings.
+
+    The shipped schema when that is enough, else one built from the records of installed packages and of ``records:``
+    (relative to ``folder``).
+    """
+    shipped = shipped_checker()
+    if not shipped.known.needs_other_records(data) or not (_brings_records(data) or _packages_bring_records()):
+        return shipped, []
+    registry, problems = records_for(data, folder)
+    return checker_of(registry), problems
+
+
+def records_for(data: Any, folder: Path | None = None) -> tuple[Any, list[Diagnostic]]:
+    """The registry with the records of installed packages and of the files that ``records:`` names."""
+    from specdec.config.records_merge import RecordError
+    from specdec.config.source import SourceError
+
+    registry, problems = all_records(), []
+    files = data.get("records") if isinstance(data, dict) else None
+    for file in files if isinstance(files, list) else ():
+        if isinstance(file, str):
+            try:
+                registry = registry.with_file((folder or Path()) / file)
+            except RecordError as error:
+                problems.append(Diagnostic(error.code, "error", "records", error.message, error.fix, error.source))
+            except SourceError as error:
+                problems.append(error.diagnostic)
+    return registry, problems
+
+
+def _brings_records(data: Any) -> bool:
+    return isinstance(data, dict) and bool(data.get("records"))
+
+
+@lru_cache(maxsize=1)
+def _packages_bring_records() -> bool:
+    """Whether an installed package has records; this looks at every installed package, so ask late."""
+    from importlib.metadata import entry_points
+
+    return bool(entry_points(group="specdec.speculators"))
+
+
+def all_records() -> Any:
+    """The built-in records and those of installed packages."""
+    from specdec.config import registry
+
+    return getattr(registry, "installed", registry.builtin)()
+
+
+_BUILT: list[tuple[Any, Checker]] = []  # (registry, checker) of the last few registries
+
+
+def checker_of(registry: Any) -> Checker:
+    """The checker of a registry; the last few are kept."""
+    for known, checker in _BUILT:
+        if known is registry:
+            return checker
+    from specdec.config.schema import build_schema
+
+    checker = Checker(build_schema(registry))
+    _BUILT[:] = [(registry, checker), *_BUILT[:3]]
+    return checker
+
+
+def unique(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """The findings without repeats of the same code at the same place."""
+    seen: dict[tuple[str, str, str], Diagnostic] = {}
+    for d in diagnostics:
+        seen.setdefault((d.code, d.path, str(d.source) if not d.path else ""), d)
+    return list(seen.values())
+
+
+def _position(d: Diagnostic) -> tuple[bool, int, int, str]:
+    source = d.source
+    return (source is None or source.file is None, (source and source.line) or 0, (source and source.column) or 0, d.path)
