@@ -1,0 +1,104 @@
+"""Which of the target's hidden states a draft reads: boundary ids, their defaults, and checks against the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from specdec.config.checkpoint.context import CheckContext, finding
+from specdec.config.checkpoint.tensor_checks import MISMATCH
+from specdec.config.diagnostics import Diagnostic, Found, Origin
+
+Spread = Callable[[int, int], list[int]]
+
+
+def low_middle_high(layers: int, count: int) -> list[int]:
+    """Boundaries 2, L // 2 and L - 3, clamped and without repeats (the default of EAGLE-3 trainers)."""
+    return sorted({min(max(i, 0), layers) for i in (2, layers // 2, layers - 3)})
+
+
+def even_layer_outputs(layers: int, count: int) -> list[int]:
+    """Outputs of ``count`` layers spread evenly from 1 to L - 3, as boundaries (the default of DFlash trainers)."""
+    if count == 1:
+        return [layers // 2 + 1]
+    return [round(1 + i * (layers - 4) / (count - 1)) + 1 for i in range(count)]
+
+
+SPREADS: dict[str, Spread] = {f.__name__: f for f in (low_middle_high, even_layer_outputs)}
+
+
+def with_default_ids(context: CheckContext, chosen: Sequence[int] | None) -> tuple[Found | None, list[Diagnostic]]:
+    """``aux_layers``: the ids to use when the draft names none, with the warning that they were guessed.
+
+    ``chosen`` are the defaults of the target's own record, which win over the draft's.
+    """
+    rule = context.rules.get("aux_layers")
+    layers = context.target("num_hidden_layers")
+    if not rule or context.fact(rule["fact"]) is not None or layers is None:
+        return None, []
+    off = rule.get("unless")
+    if off and context.fact(off["fact"]) == off["equals"]:
+        return None, []
+    count = context.fact(rule["count"]) if "count" in rule else None
+    ids = list(chosen) if chosen is not None else SPREADS[rule["default"]](layers, count or rule.get("default_count", 3))
+    message = (
+        f"the draft does not name the target layers it reads; boundaries {', '.join(map(str, ids))} of {layers} are a guess, "
+        f"and a wrong guess makes every draft be rejected"
+    )
+    fix = f"set {rule['pin']} in the draft's config.json to what it was trained with"
+    found = Found(ids, Origin("derived", f"default layers ({rule['pin']} is not set)", inputs=("target.num_hidden_layers",)))
+    return found, [finding("aux-layers-defaulted", f"draft.{rule['pin']}", message, fix, "warning")]
+
+
+def check_ids(context: CheckContext) -> Iterator[Diagnostic]:
+    """In range (the layer count itself is the last output before the final norm), strictly increasing, and as many as fc takes."""
+    rule = context.rules.get("aux_layers")
+    found = context.facts.get(rule["fact"]) if rule else None
+    if rule is None or found is None:
+        return
+    ids, layers, at = found.value, context.target("num_hidden_layers"), context.at(rule["fact"])
+    read_as = f" (read as {found.origin.inputs[0]})" if found.origin.kind == "checkpoint" and found.origin.inputs else ""
+    if any(b <= a for a, b in zip(ids, ids[1:], strict=False)):
+        yield finding("layer-ids-not-increasing", at, f"the layer ids {ids} must increase strictly", "correct the config.json")
+    outside = [i for i in ids if i < 0 or (layers is not None and i > layers)]
+    if outside:
+        limit = f"the target has {layers} layers, so boundaries run from 0 to {layers}" if layers is not None else "ids start at 0"
+        message = f"boundary {outside[0]}{read_as} is out of range: {limit}"
+        yield finding("layer-id-out-of-range", at, message, "use a draft that was trained for this target")
+    yield from _check_depth(context, layers)
+
+
+def _check_depth(context: CheckContext, layers: int | None) -> Iterator[Diagnostic]:
+    claimed = context.fact("num_target_layers")
+    if claimed is not None and layers is not None and claimed != layers:
+        message = f"the draft was trained for a target of {claimed} layers, but this target has {layers}"
+        yield finding("target-layers-differ", context.at("num_target_layers"), message, "use a draft that was trained for this target")
+
+
+def check_hidden_size(context: CheckContext) -> Iterator[Diagnostic]:
+    """``target_hidden``: the facts of which the first that is set must be the target's hidden size; then fc's width."""
+    names: Sequence[str] = context.rules.get("target_hidden", ())
+    target = context.target("hidden_size")
+    name = next((n for n in names if context.fact(n) is not None), None)
+    if name is not None and target is not None and context.fact(name) != target:
+        key = context.at(name).removeprefix("draft.")
+        message = f"the draft reads hidden states of width {context.fact(name)} ({key}), but the target's have width {target}"
+        yield finding("hidden-size-mismatch", context.at(name), message, "use a draft that was trained for this target")
+        return
+    yield from _check_projection(context, target or (context.fact(name) if name else None))
+
+
+def _check_projection(context: CheckContext, width: int | None) -> Iterator[Diagnostic]:
+    rule = context.rules.get("feature_projection")
+    shape = (context.shapes or {}).get(rule["tensor"]) if rule else None
+    if rule is None or shape is None or width is None or len(shape) < 2:
+        return
+    found = context.facts.get(rule["features"]) if "features" in rule else None
+    count = rule.get("count") if found is None else len(found.value)
+    if shape[1] % width:
+        message = f"{rule['tensor']} takes {shape[1]} inputs, which is not a multiple of the target's hidden size {width}"
+        yield finding("hidden-size-mismatch", "draft.hidden_size", message, "use a draft that was trained for this target")
+    elif count is not None and shape[1] != count * width:
+        features = f"{count} features of width {width} are {count * width} values"
+        message = f"{features}, but {rule['tensor']} has shape {list(shape)}: it takes {shape[1]}"
+        at = context.at(rule["features"]) if found is not None else "draft.hidden_size"
+        yield finding(MISMATCH, at, message, "name as many layers as the draft was trained with")

@@ -1,0 +1,33 @@
+"""Rotary position settings of a draft against its target's; a converter that drops them costs acceptance silently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specdec.config.checkpoint.context import CheckContext, finding
+from specdec.config.diagnostics import Diagnostic
+
+DEFAULT_THETA = 10000.0  # what every library uses when the config states none
+_SETTINGS = ("rope_type", "rope_factor")
+
+
+def check_rope(context: CheckContext) -> Iterator[Diagnostic]:
+    """``rope: compare``: warns where type, factor or a stated theta differ; values are compared, never mere presence."""
+    if context.rules.get("rope") != "compare" or not context.target_facts:
+        return
+    fix = "keep it if the draft was trained this way; else copy the target's rope settings into the draft's config.json"
+    for name in _SETTINGS:
+        ours, theirs = context.fact(name), context.target(name)
+        if theirs is not None and ours != theirs:
+            words = {"rope_type": "type", "rope_factor": "factor"}[name]
+            message = f"the draft's rope {words} is {ours or 'not set'}, the target's is {theirs}"
+            at = context.at(name).rsplit(".", 1)[0] if context.stated(name) else "draft.rope_scaling"
+            yield finding("rope-differs", at, message, fix, "warning")
+            return
+    ours, theirs = context.fact("rope_theta"), context.target("rope_theta")
+    if theirs is not None and ours is not None and float(ours) != float(theirs):
+        message = f"the draft's rope_theta is {ours:g}, the target's is {theirs:g}"
+        yield finding("rope-differs", context.at("rope_theta"), message, fix, "warning" if context.stated("rope_theta") else "note")
+    elif theirs is not None and ours is None and float(theirs) != DEFAULT_THETA:
+        message = f"the draft states no rope_theta and so uses {DEFAULT_THETA:g}; the target's is {theirs:g}"
+        yield finding("rope-differs", "draft.rope_theta", message, fix, "note")

@@ -1,0 +1,66 @@
+"""Facts of a target checkpoint, and what the target records that match it say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from specdec.config.checkpoint.evaluate import value_of
+from specdec.config.checkpoint.facts import read_facts
+from specdec.config.checkpoint.value import Checkpoint
+from specdec.config.diagnostics import Diagnostic, Found, Origin
+from specdec.config.record_types import TargetRecord
+from specdec.config.registry import Registry
+
+TARGET_FACTS = "target"  # the fact set of speculators.yaml that a target is read with
+
+
+def read_target_facts(target: Checkpoint | None, registry: Registry) -> tuple[dict[str, Found], list[Diagnostic]]:
+    """The values of ``target.<name>``."""
+    if target is None:
+        return {}, []
+    facts, findings = read_facts(registry.fact_sets.get(TARGET_FACTS, {}), target)
+    heads, hidden = (facts[n].value if n in facts else None for n in ("num_attention_heads", "hidden_size"))
+    if "head_dim" not in facts and heads and hidden and hidden % heads == 0:
+        facts["head_dim"] = Found(hidden // heads, Origin("derived", "hidden_size / num_attention_heads"))
+    for name, value in (("architectures", list(target.architectures)), ("model_type", target_model_type(target))):
+        if value:
+            facts[name] = Found(value, Origin("checkpoint", name))
+    return facts, findings
+
+
+def target_model_type(target: Checkpoint) -> str:
+    """The model type, or that of the language model when only that is declared."""
+    text = target.config.get("text_config")
+    inner = text.get("model_type") if isinstance(text, Mapping) else None
+    return target.model_type or (inner if isinstance(inner, str) else "")
+
+
+def matching_targets(registry: Registry, target: Checkpoint | None) -> list[TargetRecord]:
+    """The target records whose ``match`` names the target's model type (or its language model's) or an architecture."""
+    if target is None:
+        return []
+    text = target.config.get("text_config")
+    types = {target.model_type, text.get("model_type") if isinstance(text, Mapping) else None} - {"", None}
+    architectures = set(target.architectures)
+    return [
+        record
+        for record in registry.targets.values()
+        if types & set(record.match.get("model_type", ())) or architectures & set(record.match.get("architecture", ()))
+    ]
+
+
+def record_facts(registry: Registry, target: Checkpoint | None) -> dict[str, Found]:
+    """``facts`` of the matching target records: what the target settles about its drafts."""
+    origin = Origin("target", "target.model_type", inputs=("target.model_type",))
+    return {name: Found(value, origin) for record in matching_targets(registry, target) for name, value in record.facts.items()}
+
+
+def default_aux_layers(registry: Registry, target: Checkpoint | None, facts: Mapping[str, Found]) -> list[int] | None:
+    """The boundary ids that a matching target record gives as its default, or None."""
+    for record in matching_targets(registry, target):
+        if record.default_aux_layers is not None:
+            values = {name: found.value for name, found in facts.items()}
+            ids = [value_of(expression, {}, values) for expression in record.default_aux_layers]
+            if all(type(i) is int for i in ids):
+                return [i for i in ids if type(i) is int]
+    return None
