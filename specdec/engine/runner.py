@@ -1,0 +1,183 @@
+"""One step: a verify forward over the pending tokens and drafts of some requests, acceptance, then new drafts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from specdec.engine.batch import Batch, build_batch
+from specdec.engine.capture import HiddenStateCapture
+from specdec.engine.drafting import draft_laws, hand_out, propose_batch
+from specdec.engine.kv_cache import SlotCache
+from specdec.engine.outputs import TokenLogprob
+from specdec.engine.requests import Request, RequestStates
+from specdec.engine.sampling import gather_logprobs, process_rows
+from specdec.engine.target import Target
+from specdec.speculators.base import BaseSpeculator
+from specdec.verify.verifier import Verifier
+
+
+@dataclass
+class StepResult:
+    """What one forward brought, per request of ``batch``; requests are not changed yet."""
+
+    batch: Batch
+    emitted: list[list[int]]  # accepted drafts and the bonus or correction token; empty while a prompt is unfinished
+    invalid: list[bool]  # the target gave no finite logit where one was needed
+
+
+@dataclass
+class StepTimes:
+    """Seconds of the latest step."""
+
+    prepare: float = 0.0
+    forward: float = 0.0
+    verify: float = 0.0
+    draft: float = 0.0
+
+
+class Runner:
+    """Runs the target over cache slots; knows nothing about queues, text or how requests end."""
+
+    def __init__(
+        self,
+        target: Target,
+        states: RequestStates,
+        verifier: Verifier,
+        speculator: BaseSpeculator | None = None,
+        controller: Any | None = None,
+    ) -> None:
+        self.target, self.states, self.verifier = target, states, verifier
+        self.speculator, self.controller = speculator, controller
+        self.cache = SlotCache(target.layout.num_layers, states.max_num_seqs, states.max_model_len)
+        self.times = StepTimes()
+        self.max_drafts = 0
+        self.drafts_tokens = False
+        self.capture: HiddenStateCapture | None = None
+        if speculator is not None:
+            self._wire(speculator)
+
+    def _wire(self, speculator: BaseSpeculator) -> None:
+        """Hook up what the record's capabilities ask for."""
+        config = speculator.config
+        can = config.record.capabilities
+        self.drafts_tokens = can.get("proposes_draft_tokens", True)
+        self.max_drafts = speculator.num_speculative_tokens if self.drafts_tokens else 0
+        boundaries: tuple[int, ...] = ()
+        if can.get("uses_aux_hidden_states", False):
+            boundaries = tuple(config.wiring.get("capture_before_layer") or ())
+        last = can.get("uses_target_hidden_states", False)
+        if last or boundaries:
+            self.capture = HiddenStateCapture(self.target.model, last, boundaries)
+
+    @torch.inference_mode()
+    def start(self, request: Request) -> None:
+        """Give an admitted request its cache row and tell the speculator."""
+        self.cache.acquire(request.slot)
+        if self.speculator is not None:
+            prompt = self.states.token_ids[request.slot, : len(request.prompt_token_ids)]
+            self.speculator.start_request(request.slot, prompt)
+
+    @torch.inference_mode()
+    def finish(self, request: Request) -> None:
+        """Take back the cache row of a request that ended."""
+        self.cache.release(request.slot)
+        if self.speculator is not None:
+            self.speculator.finish_request(request.slot)
+
+    @torch.inference_mode()
+    def verify(self, requests: Sequence[Request], chunk: int) -> StepResult:
+        """Run the forward and decide what every request emits.
+
+        Requests are not changed, so a failed forward can be tried again with fewer of them.
+        """
+        begin = time.perf_counter()
+        batch = build_batch(self.cache, self.target.layout, requests, chunk, self.target.dtype)
+        prepared = time.perf_counter()
+        logits = self._forward(batch)
+        forwarded = time.perf_counter()
+        result = self._sample(batch, logits)
+        self.times = StepTimes(prepared - begin, forwarded - prepared, time.perf_counter() - forwarded)
+        return result
+
+    def _forward(self, batch: Batch) -> torch.Tensor:
+        return self.target.forward(
+            self.cache, batch.plan, batch.input_ids, batch.positions, batch.rows_needed, batch.mask
+        )
+
+    def _sample(self, batch: Batch, logits: torch.Tensor) -> StepResult:
+        emitted: list[list[int]] = [[] for _ in batch.requests]
+        invalid = [False] * len(emitted)
+        where = [i for i, samples in enumerate(batch.samples) if samples]
+        if not where:
+            return StepResult(batch, emitted, invalid)
+        requests = [batch.requests[i] for i in where]
+        counts = [1 + batch.num_drafts[i] for i in where]
+        width = logits.shape[1]
+        if len(where) == len(batch.requests) and all(c == width for c in counts):
+            rows = logits.flatten(0, 1)  # [N, V]
+        else:
+            rows = torch.cat([logits[i, width - c :] for i, c in zip(where, counts, strict=True)])
+        offsets = [0]
+        for count in counts:
+            offsets.append(offsets[-1] + count)
+        k = max(counts) - 1
+        drafts = [batch.requests[i].drafts for i in where]
+        drafts = [d if batch.num_drafts[i] else [] for d, i in zip(drafts, where, strict=True)]
+        verified = self.verifier(
+            process_rows(rows, [r.state.sampling for r in requests], offsets, drafts),
+            torch.tensor([d + [-1] * (k - len(d)) for d in drafts], dtype=torch.int64).view(len(drafts), k),
+            temperature=[r.params.temperature for r in requests],
+            seeds=[r.seed for r in requests],
+            positions=[len(r.token_ids) for r in requests],
+            num_drafts=[len(d) for d in drafts],
+            draft_laws=draft_laws(requests),
+        )
+        for i, tokens, count in zip(where, verified.token_ids.tolist(), verified.num_sampled.tolist(), strict=True):
+            emitted[i] = tokens[:count]
+        for i, bad in zip(where, verified.invalid.tolist(), strict=True):
+            invalid[i] = bad
+        for r, request in enumerate(requests):
+            if request.params.logprobs is not None:
+                self._record_logprobs(request, rows[offsets[r] :], emitted[where[r]])
+        return StepResult(batch, emitted, invalid)
+
+    @staticmethod
+    def _record_logprobs(request: Request, rows: torch.Tensor, tokens: list[int]) -> None:
+        ids = torch.tensor(tokens, device=rows.device)
+        found = gather_logprobs(rows[: len(tokens)], ids, request.params.logprobs or 0)
+        columns = zip(found.token_ids.tolist(), found.values.tolist(), found.ranks.tolist(), strict=True)
+        request.state.new_logprobs = [
+            TokenLogprob(ids[0], values[0], rank, dict(zip(ids[1:], values[1:], strict=True)))
+            for ids, values, rank in columns
+        ]
+
+    @torch.inference_mode()
+    def propose(self, batch: Batch, rejected: Sequence[int]) -> None:
+        """Let the speculator draft for the requests of ``batch`` that go on; ``rejected`` is per request."""
+        for request in batch.requests:
+            request.drafts, request.draft_logits, request.confidences = [], None, None
+        last, aux = self.capture.take() if self.capture is not None else (None, None)
+        if self.speculator is None:
+            return
+        keep = [i for i, r in enumerate(batch.requests) if not r.finished and r.params.num_speculative_tokens != 0]
+        if not keep:
+            return
+        begin = time.perf_counter()
+        kept = [batch.requests[i] for i in keep]
+        wanted = [self._wanted(r) if batch.samples[i] else 0 for r, i in zip(kept, keep, strict=True)]
+        drafts = self.speculator.propose(propose_batch(batch, keep, wanted, [rejected[i] for i in keep], last, aux))
+        hand_out(drafts, kept, wanted, self.target.vocab_size)
+        self.times.draft = time.perf_counter() - begin
+        for request in kept:
+            request.drafted_in = self.times.draft / len(kept)
+
+    def _wanted(self, request: Request) -> int:
+        k = self.max_drafts
+        if k and self.controller is not None:
+            k = min(k, self.controller.choose(request))
+        return request.num_drafts_allowed(k)
