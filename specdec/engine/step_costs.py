@@ -1,0 +1,86 @@
+"""What a verify forward and a round of drafting cost, in units of one plain decoding step."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+from typing import Protocol
+
+_SAMPLES = 9  # a median of these shrugs off a few disturbed steps
+
+
+class Costs(Protocol):
+    """Costs relative to a plain step of the same batch size."""
+
+    def verify(self, width: int) -> float | None:
+        """A forward of ``width`` tokens a request; None while plain steps are unmeasured."""
+
+    def draft(self, k: int) -> float:
+        """Drafting ``k`` tokens."""
+
+
+class NominalCosts:
+    """Fixed costs, for requests whose output must not depend on a clock."""
+
+    def __init__(self, verify_per_token: float = 0.02, draft_per_token: float = 0.02) -> None:
+        self.verify_per_token, self.draft_per_token = verify_per_token, draft_per_token
+
+    def verify(self, width: int) -> float:
+        return 1.0 + self.verify_per_token * (width - 1)
+
+    def draft(self, k: int) -> float:
+        return self.draft_per_token * k
+
+
+class MeasuredCosts:
+    """Medians of recent steps; what was not measured is interpolated, drafting fewer tokens is presumed cheaper."""
+
+    def __init__(self) -> None:
+        self._verify: dict[int, deque[float]] = {}
+        self._draft: dict[int, deque[float]] = {}
+        self._age_of_plain = 0  # steps since a plain step was timed
+
+    def add(self, width: int, verify_seconds: float, k: int, draft_seconds: float) -> None:
+        """A step verified ``width`` tokens; its ``k`` drafts took ``draft_seconds``."""
+        self._verify.setdefault(width, deque(maxlen=_SAMPLES)).append(verify_seconds)
+        self._age_of_plain = 0 if width == 1 else self._age_of_plain + 1
+        if k > 0:
+            self._draft.setdefault(k, deque(maxlen=_SAMPLES)).append(draft_seconds)
+
+    def plain_is_stale(self, after: int) -> bool:
+        """True when no plain step was timed yet, or none among the last ``after``; contexts grow, machines drift."""
+        return len(self._verify.get(1, ())) < 2 or self._age_of_plain >= after
+
+    @property
+    def plain_seconds(self) -> float | None:
+        """Seconds of one plain step."""
+        return median(self._verify[1]) if 1 in self._verify else None
+
+    def verify(self, width: int) -> float | None:
+        plain = self.plain_seconds
+        return None if plain is None else max(1.0, _interpolated(self._verify, width) / plain)
+
+    def draft(self, k: int) -> float:
+        plain = self.plain_seconds
+        if plain is None or not self._draft:
+            return 0.0
+        largest = max(self._draft)
+        if k < min(self._draft):
+            return median(self._draft[min(self._draft)]) * k / min(self._draft) / plain
+        if k > largest:
+            return median(self._draft[largest]) * k / largest / plain
+        return _interpolated(self._draft, k) / plain
+
+
+def _interpolated(samples: dict[int, deque[float]], at: int) -> float:
+    """Linear between the nearest measured sizes, constant outside them."""
+    below = max((size for size in samples if size <= at), default=None)
+    above = min((size for size in samples if size >= at), default=None)
+    if below is None or above is None:
+        nearest = above if below is None else below
+        assert nearest is not None
+        return median(samples[nearest])
+    if below == above:
+        return median(samples[at])
+    share = (at - below) / (above - below)
+    return (1 - share) * median(samples[below]) + share * median(samples[above])
