@@ -7,6 +7,7 @@ import random
 from fractions import Fraction as F
 
 import pytest
+
 from specdec.verify import laws
 from specdec.verify.exact import continue_with_target, mean_length, round_law, total_variation
 from specdec.verify.round import residual_token
