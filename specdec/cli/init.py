@@ -1,0 +1,52 @@
+"""``specdec init``: write a first configuration file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+HELP = "write a first configuration file"
+DESCRIPTION = "Write a commented configuration for a method. An existing file is never overwritten without --force."
+EPILOG = """examples:
+  specdec init run.yaml
+  specdec init run.yaml --method eagle3 --target ./Qwen3-8B --model ./Qwen3-8B-eagle3
+  specdec init - --method ngram         print it instead
+
+exit codes: 0 written, 1 unknown method, 2 the file exists or cannot be written"""
+MODELINE = "# yaml-language-server: $schema=config.schema.json\n"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", default="specdec.yaml", help="file to write, '-' for standard output (default: specdec.yaml)")
+    parser.add_argument("--method", default="ngram", help="the speculator (default: ngram; see 'specdec list')")
+    parser.add_argument("--target", default="SmolLM2-135M-Instruct", help="target checkpoint")
+    parser.add_argument("--model", help="draft checkpoint, for a method that has one")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+
+
+def run(args: argparse.Namespace) -> int:
+    from specdec.config.registry import UnknownSpeculatorError, builtin
+    from specdec.config.template import template
+
+    try:
+        record, _ = builtin().resolve_name(args.method)
+    except UnknownSpeculatorError as error:
+        print(f"specdec init: error: {error}", file=sys.stderr)
+        return 1
+    text = template(record, args.target, args.model)
+    if args.file == "-":
+        sys.stdout.write(text)
+        return 0
+    path = Path(args.file)
+    if path.exists() and not args.force:
+        print(f"specdec init: error: {path} exists; choose another name, or add --force to overwrite it", file=sys.stderr)
+        return 2
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        print(f"specdec init: error: {path} cannot be written: {error.strerror}", file=sys.stderr)
+        return 2
+    print(f"wrote {path}; next: specdec plan {path}")
+    print("for completion in editors, beside it: specdec schema > config.schema.json")
+    return 0

@@ -1,0 +1,23 @@
+"""The records a verb works with: built in, installed packages' and files'."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+
+def registry_with(files: Iterable[str], verb: str) -> Any | None:
+    """All records, and those of ``files``; None after a message when a file's records are refused."""
+    from specdec.config.check import all_records
+    from specdec.config.records_merge import RecordError
+    from specdec.config.source import SourceError
+
+    registry = all_records()
+    for file in files:
+        try:
+            registry = registry.with_file(file)
+        except (RecordError, SourceError) as error:
+            print(f"specdec {verb}: error: {error}", file=sys.stderr)
+            return None
+    return registry

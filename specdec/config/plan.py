@@ -1,0 +1,156 @@
+"""What a finalized configuration means, as data: sections of rows, each with its value, its origin and what it beat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specdec.config.diagnostics import Diagnostic, Origin
+from specdec.config.speculative import Namespace, Resolution, SpeculativeConfig
+
+FORMAT = "specdec/plan/1"
+UNSET = (None, (), {}, "")
+# sections that show every value, and those that show only what somebody set or what differs from a default
+WHOLE = ("wiring", "numbers", "verification")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One value: where it stands, what it is, who said so, and which values it beat."""
+
+    path: str
+    value: Any
+    origin: Origin | None
+    unit: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"path": self.path, "value": plain(self.value)}
+        if self.origin is not None:
+            data["origin"] = origin_dict(self.origin)
+        if self.unit:
+            data["unit"] = self.unit
+        return data
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan ready to print: the head line, sections of rows, engine changes and findings."""
+
+    config: SpeculativeConfig
+    sections: tuple[tuple[str, tuple[Row, ...]], ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def lossless(self) -> bool:
+        return self.config.verification.get("guarantee", self.config.record.guarantee) == "lossless"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Versioned plain data for YAML and JSON."""
+        config, record = self.config, self.config.record
+        return {
+            "format": FORMAT,
+            "method": config.method,
+            "title": record.title,
+            "status": record.status,
+            "lossless": self.lossless,
+            "num_speculative_tokens": config.num_speculative_tokens,
+            "engines": plain(record.engines),
+            "capabilities": dict(config.capabilities),
+            "sections": {title: [row.to_dict() for row in rows] for title, rows in self.sections},
+            "changes": [plain(change) for change in config.changes],
+            "diagnostics": [
+                {"code": d.code, "severity": d.severity, "path": d.path, "message": d.message, "fix": d.fix}
+                for d in self.diagnostics
+            ],
+            "config_hash": config.config_hash,
+            "config": plain(config.source),
+        }
+
+
+def make_plan(resolution: Resolution, everything: bool = False) -> Plan:
+    """The plan of a resolution without errors; ``everything`` also shows values that nobody set."""
+    config = resolution.unwrap()
+    sections = []
+    for title, rows in (
+        ("speculative", _speculative(config, everything)),
+        ("draft", _group(config, "draft", everything)),
+        ("target", _group(config, "target", everything)),
+        ("wiring", _group(config, "wiring", True)),
+        ("verification", _group(config, "verification", True)),
+        ("engine", _group(config, "engine", everything)),
+        ("numbers", _group(config, "numbers", True)),
+        ("resources", _group(config, "resources", True)),
+    ):
+        kept = tuple(rows)
+        if kept:
+            sections.append((title, kept))
+    findings = resolution.diagnostics or config.warnings
+    return Plan(config, tuple(sections), tuple(findings))
+
+
+def _speculative(config: SpeculativeConfig, everything: bool) -> Iterator[Row]:
+    origins = config.provenance
+    yield Row("speculative.method", config.method, origins.get("speculative.method"))
+    yield Row(
+        "speculative.num_speculative_tokens",
+        config.num_speculative_tokens,
+        origins.get("speculative.num_speculative_tokens"),
+        "drafted tokens a round",
+    )
+    for name, value in config.options.items():
+        path = f"speculative.{name}"
+        option = config.record.options.get(name)
+        origin = origins.get(path)
+        untouched = origin is None or origin.kind == "record"
+        if name in ("method", "num_speculative_tokens") or (not everything and untouched and value in UNSET):
+            continue
+        yield Row(path, value, origin, (option.unit or "") if option else "")
+
+
+def _group(config: SpeculativeConfig, group: str, everything: bool) -> Iterator[Row]:
+    values = getattr(config, group)
+    for path, value in flatten(values, group):
+        origin = config.provenance.get(path)
+        if value in UNSET and not (everything and origin is not None):
+            continue
+        if not everything and origin is None:
+            continue
+        if not everything and origin is not None and origin.kind == "record" and group in ("engine", "target"):
+            continue
+        yield Row(path, value, origin)
+
+
+def flatten(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """(dotted path, leaf); mappings without keys are leaves."""
+    for name, value in values.items():
+        path = f"{prefix}.{name}"
+        if isinstance(value, Mapping) and value and len(value) <= 8 and all(isinstance(key, str) for key in value):
+            yield from flatten(value, path)
+        else:
+            yield path, value
+
+
+def plain(value: Any) -> Any:
+    """Plain dicts, lists and scalars."""
+    if isinstance(value, Namespace):
+        return plain(value.to_dict())
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def origin_dict(origin: Origin) -> dict[str, Any]:
+    """An origin as plain data, beaten values included."""
+    data: dict[str, Any] = {"kind": origin.kind}
+    if origin.detail:
+        data["detail"] = origin.detail
+    if origin.source is not None:
+        data["source"] = str(origin.source)
+    if origin.inputs:
+        data["inputs"] = list(origin.inputs)
+    if origin.over:
+        data["over"] = [{"value": plain(value), **origin_dict(beaten)} for beaten, value in origin.over]
+    return data
