@@ -16,7 +16,16 @@ _EXPORTS = {
     "NoiseLedger": "specdec.verify.noise",
     "Role": "specdec.verify.noise",
 }
-__all__ = [*_EXPORTS]
+__all__ = [
+    "MODES",
+    "DenseDraftLogits",
+    "NoiseLedger",
+    "Role",
+    "TopKDraftLogits",
+    "Verified",
+    "Verifier",
+    "verify",
+]
 
 if TYPE_CHECKING:
     from specdec.verify.draft_laws import DenseDraftLogits, TopKDraftLogits

@@ -26,8 +26,8 @@ def accept(
 ) -> DrawPlan:
     """Accept drafts in order up to the first rejection or placeholder.
 
-    Greedy requests compare with the argmax; else a draft stands if u q < p with its own uniform u, or if u < rate, or if
-    it equals the target's own draw. p = 0 always rejects; q = 0 stands if p > 0.
+    Greedy requests compare with the argmax; else a draft stands if u q < p with its own uniform u, or if u < rate, or
+    if it equals the target's own draw. p = 0 always rejects; q = 0 stands if p > 0.
     """
     inputs = (target_logprob, target_argmax, drafts, num_drafts, row_start, temperature, seeds, positions)
     if use_triton(drafts, backend):

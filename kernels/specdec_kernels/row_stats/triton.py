@@ -27,10 +27,11 @@ def combine_stats(block_max, block_sum, block_arg, row, num_blocks, temperature,
     """Maximum, log of the sum of exp((x - max) / T) and argmax of one row from its blocks."""
     lanes = tl.arange(0, BLOCKS)
     inside = lanes < num_blocks
+    # past L1: in the fused kernel other programs wrote these a moment ago
     at = row.to(tl.int64) * num_blocks + lanes
-    tops = tl.load(block_max + at, mask=inside, other=float("-inf"))
-    sums = tl.load(block_sum + at, mask=inside, other=0.0)
-    args = tl.load(block_arg + at, mask=inside, other=0)
+    tops = tl.load(block_max + at, mask=inside, other=float("-inf"), cache_modifier=".cg")
+    sums = tl.load(block_sum + at, mask=inside, other=0.0, cache_modifier=".cg")
+    args = tl.load(block_arg + at, mask=inside, other=0, cache_modifier=".cg")
     top = tl.max(tops, 0)
     first = tl.argmax(tops, 0, tie_break_left=True)
     winner = tl.sum(tl.where(lanes == first, args, 0), 0)
