@@ -32,9 +32,10 @@ def unknown_key(
     method = known.method_at(data, path)
     on_command_line = source is not None and source.kind == "command line"
     parent = format_path(path)
+    dotted = ".".join(map(str, path))
 
     def spell(name: str) -> str:
-        return f"{parent}.{name}" if on_command_line and parent else name
+        return f"{dotted}.{name}" if on_command_line and dotted else name
 
     readers = [m for m in known.readers(key) if m != method] if path and path[0] == SPECULATIVE else []
     owner = method or (f"'{parent}'" if parent else "a configuration file")
@@ -78,7 +79,7 @@ def explain_error(known: Known, error: ValidationError, path: str, source: Sourc
         near = nearest(value, [str(c) for c in choices]) if isinstance(value, str) else None
         listed = _listed([c if isinstance(c, str) else quote(c) for c in choices], 20)
         message = f"{name} is {quote(value)}; it can be {listed}" if len(choices) > 1 else f"{name} is {quote(value)}; it must be {listed}"
-        return Diagnostic("invalid-value", "error", path, message, f"did you mean '{near}'?" if near else f"use {listed}", source)
+        return Diagnostic("unknown-value", "error", path, message, f"did you mean '{near}'?" if near else f"use {listed}", source)
     if kind in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
         limits = _limits(schema)
         return Diagnostic("out-of-range", "error", path, f"{name} is {quote(value)}; it must be {limits}", f"use a value {_of(limits)}", source)
@@ -88,7 +89,7 @@ def explain_error(known: Known, error: ValidationError, path: str, source: Sourc
         if schema.get("minItems") == schema.get("maxItems"):
             bounds = [f"exactly {schema['minItems']}"]
         wish = " and ".join(bounds)
-        return Diagnostic("invalid-value", "error", path, f"{name} has {len(value)} items; it must have {wish}", f"give {wish}", source)
+        return Diagnostic("wrong-length", "error", path, f"{name} has {len(value)} items; it must have {wish}", f"give {wish}", source)
     if kind == "minLength":
         return Diagnostic("invalid-value", "error", path, f"{name} is an empty text", "write a value, or remove the key", source)
     if kind == "uniqueItems":

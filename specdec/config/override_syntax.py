@@ -115,8 +115,10 @@ def command_line(text: str, path: tuple[Step, ...], given: int, key: bool) -> So
             after = re.match(r"\s*:\s*", text[equals + 1 + inside.end() :])
             at = equals + 1 + inside.end() + (after.end() if after else 0)
         return Source("command line", None, None, at + 1, text)
-    if key or equals < 0:
-        return Source("command line", None, None, max(head.rfind("."), -1) + 2 if "." in head else len(head) - len(head.lstrip("+~")) + 1, text)
+    if key or equals < 0 or head.count(".") >= len(path):
+        start = len(head) - len(head.lstrip("+~"))
+        before = re.split(r"[./]", head[start:])[: len(path) - 1]
+        return Source("command line", None, None, start + sum(len(part) + 1 for part in before) + 1, text)
     return Source("command line", None, None, equals + 2, text)
 
 

@@ -52,7 +52,11 @@ def apply_overrides(
     sources: dict[str, Source] = {}
     for override in parsed:
         for leaf in override.leaves():
-            sources[format_path(_indexed(base, leaf))] = override.source()
+            full = _indexed(base, leaf)
+            sources[format_path(full)] = override.source()
+            for length in range(1, len(full)):  # parents that only exist because of this override
+                if not _has(base, full[:length]):
+                    sources.setdefault(format_path(full[:length]), override.source())
         if override.deletes:
             _delete(base, override.path)
             for gone in [p for p in sources if parse_path(p)[: len(override.path)] == override.path]:
@@ -67,6 +71,17 @@ def apply_overrides(
         source = Source("command line", None, None, None, text)
         fix = "set one value an override"
         return data, {}, [Diagnostic("override-path", "error", "", f"cannot be applied: {reason}", fix, source)]
+
+
+def _has(data: Any, path: tuple[Step, ...]) -> bool:
+    for step in path:
+        if isinstance(data, dict) and step in data:
+            data = data[str(step)]
+        elif isinstance(data, list) and isinstance(step, int) and step < len(data):
+            data = data[step]
+        else:
+            return False
+    return True
 
 
 def _indexed(data: Any, path: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -115,11 +115,11 @@ def _snippet(source: Source) -> list[str]:
     tail = "…" if start + _WINDOW < len(text) else ""
     lines = [f"  | {cut}{part}{tail}".rstrip()]
     if source.column is not None:
-        lines.append(f"  | {' ' * (_width(before) + len(cut))}{'^' * _caret_length(part[len(before) :])}")
+        lines.append(f"  | {' ' * (_width(before) + len(cut))}{'^' * _caret_length(part[len(before) :], source.kind == 'command line')}")
     return lines
 
 
-def _caret_length(rest: str) -> int:
+def _caret_length(rest: str, override: bool = False) -> int:
     """How much of the line the caret underlines: the word, or the quoted text, that starts there."""
     if not rest:
         return 1
@@ -128,6 +128,8 @@ def _caret_length(rest: str) -> int:
         return _width(rest[: end + 1]) if end > 0 else 1
     if rest[0] in "[{":
         return 1
+    if override and "=" in rest:  # the caret is under a step of the key
+        rest = rest[: rest.index("=")].partition(".")[0]
     length = 0
     for i, char in enumerate(rest):
         if char in ",]}#=" or (char == ":" and rest[i + 1 : i + 2] in ("", " ")) or char == " ":
