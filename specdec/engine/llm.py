@@ -70,9 +70,11 @@ class LLM:
         model = model if model is not None else settings.get("model")
         if model is None:
             raise EngineError("no target: pass model=..., or a configuration with target.model")
-        slots = settings.get("max_num_seqs") or DEFAULT_MAX_NUM_SEQS
-        if slots < 1:
-            raise EngineError(f"max_num_seqs is {slots}; allowed: at least 1")
+        slots = settings.get("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
+        batched = settings.get("max_num_batched_tokens", DEFAULT_MAX_BATCHED_TOKENS)
+        for name, value in (("max_num_seqs", slots), ("max_num_batched_tokens", batched)):
+            if value < 1:
+                raise EngineError(f"{name} is {value}; allowed: at least 1")
         where = settings.get("device") or "auto"
         if isinstance(model, (str, Path)):
             kind = settings.get("dtype") or "auto"
@@ -87,7 +89,6 @@ class LLM:
         if speculator is not None:
             speculator.load(self.target.handle(self.max_model_len))
         runner = Runner(self.target, states, verifier or build_verifier(config), speculator, controller)
-        batched = settings.get("max_num_batched_tokens") or DEFAULT_MAX_BATCHED_TOKENS
         self.engine = Engine(self.target, runner, states, settings.get("seed") or 0, batched)
 
     @property
