@@ -18,7 +18,9 @@ MODELINE = "# yaml-language-server: $schema=config.schema.json\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", default="specdec.yaml", help="file to write, '-' for standard output (default: specdec.yaml)")
+    parser.add_argument(
+        "file", nargs="?", default="specdec.yaml", help="file to write, '-' for standard output (default: specdec.yaml)"
+    )
     parser.add_argument("--method", default="ngram", help="the speculator (default: ngram; see 'specdec list')")
     parser.add_argument("--target", default="SmolLM2-135M-Instruct", help="target checkpoint")
     parser.add_argument("--model", help="draft checkpoint, for a method that has one")
@@ -40,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     path = Path(args.file)
     if path.exists() and not args.force:
-        print(f"specdec init: error: {path} exists; choose another name, or add --force to overwrite it", file=sys.stderr)
+        print(
+            f"specdec init: error: {path} exists; choose another name, or add --force to overwrite it", file=sys.stderr
+        )
         return 2
     try:
         path.write_text(text, encoding="utf-8")

@@ -6,7 +6,9 @@ import argparse
 import json
 
 HELP = "list the methods and what they are compatible with"
-DESCRIPTION = "List every method: where it runs, what it needs from the target, and which engine features it works with."
+DESCRIPTION = (
+    "List every method: where it runs, what it needs from the target, and which engine features it works with."
+)
 EPILOG = """examples:
   specdec list
   specdec list --features              the compatibility matrix

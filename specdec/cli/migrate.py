@@ -24,9 +24,22 @@ exit codes: 0 fine, 1 something could not be translated, 2 the file could not be
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from specdec.config.migrate import engines
 
-    parser.add_argument("items", nargs="*", metavar="FILE|-- FLAGS", help="a settings file ('-' for standard input), or flags after '--'")
-    parser.add_argument("--from", dest="engine", choices=["specdec", *engines()], default="specdec", help="whose settings these are (default: specdec)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the configuration to FILE instead of standard output")
+    parser.add_argument(
+        "items",
+        nargs="*",
+        metavar="FILE|-- FLAGS",
+        help="a settings file ('-' for standard input), or flags after '--'",
+    )
+    parser.add_argument(
+        "--from",
+        dest="engine",
+        choices=["specdec", *engines()],
+        default="specdec",
+        help="whose settings these are (default: specdec)",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the configuration to FILE instead of standard output"
+    )
     add_format_argument(parser)
 
 

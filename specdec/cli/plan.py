@@ -7,7 +7,14 @@ import json
 import sys
 from typing import Any
 
-from specdec.cli.common import OVERRIDE_HELP, add_config_arguments, exit_code, print_findings, split_arguments, wants_colour
+from specdec.cli.common import (
+    OVERRIDE_HELP,
+    add_config_arguments,
+    exit_code,
+    print_findings,
+    split_arguments,
+    wants_colour,
+)
 from specdec.config.speculative import Resolution
 
 HELP = "show the finalized configuration, where each value came from, and what it costs"
@@ -26,8 +33,12 @@ exit codes: 0 fine, 1 problems found (or, with --strict, warnings), 2 a file cou
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser, "configuration file (absent: the packaged default)")
-    parser.add_argument("--format", choices=("text", "yaml", "json"), default="text", help="output format (default: text)")
-    parser.add_argument("-m", "--multirun", action="store_true", help="expand comma-separated values in overrides: one plan each")
+    parser.add_argument(
+        "--format", choices=("text", "yaml", "json"), default="text", help="output format (default: text)"
+    )
+    parser.add_argument(
+        "-m", "--multirun", action="store_true", help="expand comma-separated values in overrides: one plan each"
+    )
     parser.add_argument("--all", action="store_true", help="also show options that nobody set")
     parser.add_argument("--strict", action="store_true", help="treat guesses and other warnings as errors")
 

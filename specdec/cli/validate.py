@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from specdec.cli.common import OVERRIDE_HELP, add_config_arguments, add_format_argument, exit_code, print_findings, split_arguments
+from specdec.cli.common import (
+    OVERRIDE_HELP,
+    add_config_arguments,
+    add_format_argument,
+    exit_code,
+    print_findings,
+    split_arguments,
+)
 from specdec.config.diagnostics import Diagnostic
 from specdec.config.source import Document, SourceError, load, parse_bytes
 

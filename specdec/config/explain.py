@@ -57,7 +57,16 @@ def topics(registry: Any) -> list[str]:
     capabilities = {name for record in registry.records.values() for name in record.capabilities}
     numbers = {name for record in registry.records.values() for name in record.derive}
     fields = [f"{section}.{name}" for section, named in section_fields().items() for name in named]
-    return [*registry.records, *registry.aliases, *sorted(options), *catalog(), *sorted(rules), *sorted(capabilities), *sorted(numbers), *fields]
+    return [
+        *registry.records,
+        *registry.aliases,
+        *sorted(options),
+        *catalog(),
+        *sorted(rules),
+        *sorted(capabilities),
+        *sorted(numbers),
+        *fields,
+    ]
 
 
 def _single(topic: str, registry: Any) -> str | None:
@@ -119,7 +128,10 @@ def _rules_about(record: SpeculatorRecord, option: str) -> Iterable[RuleSpec]:
 
 def rule_page(rule: RuleSpec, methods: list[str]) -> str:
     """A rule: what must hold, when, what is said otherwise, and what to do."""
-    lines = [f"{rule.id} ({rule.severity}{f', reported as {rule.code}' if rule.code and rule.code != rule.id else ''})", ""]
+    lines = [
+        f"{rule.id} ({rule.severity}{f', reported as {rule.code}' if rule.code and rule.code != rule.id else ''})",
+        "",
+    ]
     lines += [f"  Must hold:  {rule.check}"]
     if rule.when:
         lines += [f"  When:       {rule.when}"]
@@ -131,13 +143,17 @@ def rule_page(rule: RuleSpec, methods: list[str]) -> str:
 
 
 def _capability(name: str, registry: Any) -> str | None:
-    flags = {record.name: record.capabilities[name] for record in registry.records.values() if name in record.capabilities}
+    flags = {
+        record.name: record.capabilities[name] for record in registry.records.values() if name in record.capabilities
+    }
     if not flags:
         return None
     about = registry.capability_summaries.get(name, "") if hasattr(registry, "capability_summaries") else ""
     on = ", ".join(method for method, value in flags.items() if value) or "none"
     off = ", ".join(method for method, value in flags.items() if not value) or "none"
-    return f"{name} (capability)\n\n  {wrap(about)}\n  On:   {wrap(on, 8)}\n  Off:  {wrap(off, 8)}".replace("\n  \n", "\n")
+    return f"{name} (capability)\n\n  {wrap(about)}\n  On:   {wrap(on, 8)}\n  Off:  {wrap(off, 8)}".replace(
+        "\n  \n", "\n"
+    )
 
 
 def _number(name: str, registry: Any) -> str | None:
@@ -152,7 +168,11 @@ def _number(name: str, registry: Any) -> str | None:
 
 
 def _field(name: str) -> str | None:
-    pages = [option_page(f"{section}.{name}", fields[name], ()) for section, fields in section_fields().items() if name in fields]
+    pages = [
+        option_page(f"{section}.{name}", fields[name], ())
+        for section, fields in section_fields().items()
+        if name in fields
+    ]
     return "\n\n".join(pages) or None
 
 

@@ -30,7 +30,9 @@ def record_page(record: SpeculatorRecord, registry: Any) -> str:
     on = [name for name, value in record.capabilities.items() if value]
     parts.append("Capabilities\n  " + _fold(", ".join(on) or "none", 2))
     if record.derive:
-        parts.append("Numbers (k is num_speculative_tokens)\n" + "\n".join(f"  {n:<34}{e}" for n, e in record.derive.items()))
+        parts.append(
+            "Numbers (k is num_speculative_tokens)\n" + "\n".join(f"  {n:<34}{e}" for n, e in record.derive.items())
+        )
     limits = [_compatibility(name, entry, registry) for name, entry in record.compatibility.items()]
     if any(limits):
         parts.append("Does not work with\n" + "\n".join(line for line in limits if line))
@@ -52,7 +54,9 @@ def option_page(name: str, option: OptionSpec, rules: Iterable[RuleSpec]) -> str
         ("Papers", ", ".join(option.references)),
         *((f"In {engine}", str(effect)) for engine, effect in option.engines.items()),
     ]
-    page = f"{name}\n\n  {_fold(option.summary, 2)}\n\n" + "\n".join(_pair(label, text) for label, text in facts if text)
+    page = f"{name}\n\n  {_fold(option.summary, 2)}\n\n" + "\n".join(
+        _pair(label, text) for label, text in facts if text
+    )
     lines = [f"  {rule.id}: {_fold(rule.message, 4)}" for rule in rules]
     return page + ("\n\nRules\n" + "\n".join(lines) if lines else "")
 
@@ -107,7 +111,9 @@ def engines_text(record: SpeculatorRecord) -> str:
 
 def _option_line(record: SpeculatorRecord, option: OptionSpec) -> str:
     value = record.defaults.get(option.name, option.default)
-    shown = "required" if option.required else "from the checkpoint" if isinstance(value, Mapping) else default_text(option)
+    shown = (
+        "required" if option.required else "from the checkpoint" if isinstance(value, Mapping) else default_text(option)
+    )
     return f"  {option.name:<40}{shown:<22}{textwrap.shorten(option.summary, WIDTH - 30, placeholder=' …')}"
 
 

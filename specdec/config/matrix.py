@@ -15,7 +15,13 @@ def methods(registry: Any) -> str:
     rows = [("method", "title", "status", "embedded", "vllm", "sglang", "needs")]
     for record in registry.records.values():
         rows.append(
-            (record.name, record.title, record.status, *(engine_cell(record, e) for e in ("embedded", "vllm", "sglang")), needs(record))
+            (
+                record.name,
+                record.title,
+                record.status,
+                *(engine_cell(record, e) for e in ("embedded", "vllm", "sglang")),
+                needs(record),
+            )
         )
     return table(rows)
 
@@ -111,4 +117,6 @@ def as_dict(registry: Any) -> dict[str, Any]:
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Columns padded to their widest cell, header first."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -60,7 +60,9 @@ def from_flags(engine: str, flags: Sequence[str]) -> Migration:
         if entry is None:
             near = nearest(word, table)
             fix = f"did you mean {near}?" if near else "leave it out: it does not concern speculation"
-            result.say("unknown-key", "error", word, f"{engines()[engine]['title']} flag {word} is not known here", fix, word)
+            result.say(
+                "unknown-key", "error", word, f"{engines()[engine]['title']} flag {word} is not known here", fix, word
+            )
             while words and not glued and not words[0].startswith("-"):
                 words.pop(0)
             continue
@@ -128,7 +130,9 @@ def _place(result: Migration, name: str, value: Any, entry: Mapping[str, Any]) -
         return
     if "list" in entry and isinstance(value, str) and entry["list"] in value:
         parts = [part.strip() for part in value.split(entry["list"])]
-        result.config["speculative"] = [{**result.config.get("speculative", {}), "method": _method(result, p)} for p in parts]
+        result.config["speculative"] = [
+            {**result.config.get("speculative", {}), "method": _method(result, p)} for p in parts
+        ]
         return
     if target == "speculative.method":
         value = _method(result, value)
@@ -162,7 +166,9 @@ def _finish(result: Migration) -> Migration:
                 block["num_speculative_tokens"] = steps
         else:
             block["num_speculative_tokens"] = steps
-            block[TREE] = {key: value for key, value in (("steps", steps), ("topk", topk), ("verify_tokens", verify)) if value}
+            block[TREE] = {
+                key: value for key, value in (("steps", steps), ("topk", topk), ("verify_tokens", verify)) if value
+            }
     if result.config and "schema_version" not in result.config:
         result.config = {"schema_version": 1, **result.config}
     return result

@@ -38,7 +38,14 @@ def modernise(document: Document, registry: Any = None) -> tuple[str, list[Diagn
         old = str(path[-1]) if is_key else str(_value(document.data, path))
         edits.append(Edit(document.mark(path, key=is_key), old, new))
         notes.append(
-            Diagnostic("renamed-field", "note", format_path(path), f"{old} is now {new}", None, document.source(path, key=is_key))
+            Diagnostic(
+                "renamed-field",
+                "note",
+                format_path(path),
+                f"{old} is now {new}",
+                None,
+                document.source(path, key=is_key),
+            )
         )
     text = _apply(document.lines, edits)
     if "schema_version" not in document.data:
@@ -66,7 +73,9 @@ def _renames(data: dict[str, Any], registry: Any) -> Iterator[tuple[tuple[Step, 
                 yield from _block_renames(path, one, registry)
 
 
-def _block_renames(path: tuple[Step, ...], block: dict[str, Any], registry: Any) -> Iterator[tuple[tuple[Step, ...], str, bool]]:
+def _block_renames(
+    path: tuple[Step, ...], block: dict[str, Any], registry: Any
+) -> Iterator[tuple[tuple[Step, ...], str, bool]]:
     name = block.get("method")
     if not isinstance(name, str):
         return

@@ -38,7 +38,9 @@ def head(plan: Plan) -> str:
     how = ", ".join(
         text
         for text in (
-            f"{verification['rejection_sample_method']} rejection" if verification.get("rejection_sample_method") else "",
+            f"{verification['rejection_sample_method']} rejection"
+            if verification.get("rejection_sample_method")
+            else "",
             f"{verification['draft_sample_method']} drafts" if verification.get("draft_sample_method") else "",
         )
         if text
@@ -127,7 +129,9 @@ def why_text(path: str, resolution: Resolution) -> str:
     origin = resolution.provenance[path]
     value = ""
     if resolution.config is not None:
-        found = resolution.config.get(path.removeprefix("speculative."), resolution.config.get(f"options.{path.removeprefix('speculative.')}"))
+        found = resolution.config.get(
+            path.removeprefix("speculative."), resolution.config.get(f"options.{path.removeprefix('speculative.')}")
+        )
         value = f" = {show(found)}"
     lines = [f"{path}{value}", f"  from: {_from(origin)}"]
     lines += [f"  over: {show(beaten)} ({_from(other)})" for other, beaten in origin.over]

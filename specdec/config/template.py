@@ -30,7 +30,9 @@ def template(record: SpeculatorRecord, target: str, model: str | None) -> str:
     if k is None or isinstance(k, int):
         lines.append(f"  num_speculative_tokens: {k or 4}  # drafted tokens per round")
     else:
-        lines.append("  # num_speculative_tokens: 4  # drafted tokens per round; absent means what the checkpoint was trained for")
+        lines.append(
+            "  # num_speculative_tokens: 4  # drafted tokens per round; absent means what the checkpoint was trained for"
+        )
     lines += [f"  # {o.name}: {_scalar(o.default)}  # {o.summary}" for o in _own_options(record)]
     lines += ["sampling:", "  temperature: 0.0", "  max_tokens: 128", ""]
     return "\n".join(lines)
@@ -46,6 +48,8 @@ def _own_options(record: SpeculatorRecord) -> list[OptionSpec]:
 def _scalar(value: Any) -> str:
     """A value as YAML that fits on one line."""
     if isinstance(value, str):
-        plain = value and all(c.isalnum() or c in "./_-" for c in value) and value.lower() not in ("true", "false", "null")
+        plain = (
+            value and all(c.isalnum() or c in "./_-" for c in value) and value.lower() not in ("true", "false", "null")
+        )
         return value if plain else json.dumps(value)
     return json.dumps(value)

@@ -1,0 +1,74 @@
+"""``specdec export``: the flags of another engine for a configuration."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from specdec.cli.common import OVERRIDE_HELP, print_findings, split_arguments
+
+HELP = "print the flags of another engine for a configuration"
+DESCRIPTION = """Resolve a configuration and write it as vLLM or SGLang flags: names and units converted, and refused, with the
+reason, what that engine would reject or silently ignore."""
+EPILOG = f"""{OVERRIDE_HELP}
+
+examples:
+  specdec export vllm run.yaml
+  specdec export sglang run.yaml --format yaml
+  specdec export vllm run.yaml --format json --version 0.33
+
+exit codes: 0 fine, 1 the engine would refuse or ignore something, 2 a file could not be read"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from specdec.config.export import engines
+
+    parser.add_argument("engine", choices=engines(), help="the engine to write for")
+    parser.add_argument("items", nargs="*", metavar="FILE|KEY=VALUE", help="configuration file, and overrides")
+    parser.add_argument(
+        "--format",
+        choices=("shell", "json", "yaml", "args"),
+        default="shell",
+        help="one command line, the engine's settings, or one argument a line (default: shell)",
+    )
+    parser.add_argument(
+        "--version", metavar="X.Y", help="the engine's version (default: the one the tables were made for)"
+    )
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
+
+
+def run(args: argparse.Namespace) -> int:
+    from specdec.cli.common import exit_code
+    from specdec.cli.resolving import resolve_all
+    from specdec.config.export import export
+
+    files, overrides = split_arguments(args.items)
+    if len(files) > 1:
+        print(f"specdec export: error: one file at a time, got {', '.join(files)}", file=sys.stderr)
+        return 2
+    _, resolution = next(iter(resolve_all(files[0] if files else None, overrides, strict=args.strict)))
+    if resolution.config is None:
+        print_findings(resolution.diagnostics, stream=sys.stderr)
+        return exit_code(resolution.diagnostics, args.strict)
+    result = export(resolution.config, args.engine, args.version)
+    findings = [*(d for d in resolution.diagnostics if d.severity != "note"), *result.diagnostics]
+    print_findings(findings, stream=sys.stderr)
+    code = exit_code(findings, args.strict)
+    if code == 0:
+        print(rendered(result, args.format))
+    return code
+
+
+def rendered(result: object, form: str) -> str:
+    """The outcome as one shell command, as the engine's settings, or one argument a line."""
+    from specdec.config.export import Exported
+
+    assert isinstance(result, Exported)
+    if form == "json":
+        return json.dumps(result.settings, indent=2, ensure_ascii=False)
+    if form == "yaml":
+        import yaml
+
+        return yaml.safe_dump(result.settings, sort_keys=False, allow_unicode=True).rstrip()
+    return result.shell() if form == "shell" else "\n".join(result.args)

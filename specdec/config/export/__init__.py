@@ -1,0 +1,24 @@
+"""The same configuration for another engine: ``export(config, "vllm")``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from specdec.config.export.common import Exported, tables
+from specdec.config.speculative import SpeculativeConfig
+
+__all__ = ["Exported", "engines", "export"]
+
+
+def engines() -> list[str]:
+    """Engines that a configuration can be written for."""
+    return list(tables())
+
+
+def export(config: SpeculativeConfig, engine: str, version: str | None = None) -> Exported:
+    """Flags and settings for ``engine``; raises ``KeyError`` for an engine without a table."""
+    if engine not in tables():
+        raise KeyError(engine)
+    exporter = import_module(f"specdec.config.export.{engine}")
+    result: Exported = exporter.export(config, version)
+    return result

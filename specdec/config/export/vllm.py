@@ -1,0 +1,84 @@
+"""A configuration as vLLM flags: ``--speculative-config`` and the flags of target and engine (tables of vLLM 0.33)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from specdec.config.diagnostics import Diagnostic
+from specdec.config.export.common import (
+    Exported,
+    chosen_options,
+    finding,
+    refusal,
+    sampling_findings,
+    section_flags,
+    stated,
+    tables,
+    version_findings,
+)
+from specdec.config.speculative import SpeculativeConfig
+
+ENGINE = "vllm"
+V1_ONLY, V2_ONLY = "read by the V1 runner", "read by the V2 runner"
+
+
+def export(config: SpeculativeConfig, version: str | None = None) -> Exported:
+    """vLLM's command and flags; errors name every option that vLLM would refuse or silently ignore."""
+    table = tables()[ENGINE]
+    model = str(config.target.get("model") or config.source.get("target", {}).get("model") or "TARGET")
+    result = Exported(ENGINE, [word.format(model=model) for word in table["launcher"]], [], {})
+    result.diagnostics += version_findings(ENGINE, version, config)
+    refused = refusal(ENGINE, config)
+    if refused is not None:
+        result.diagnostics.append(refused)
+        return result
+    result.settings = speculative_config(config, result.diagnostics)
+    args, found = section_flags(ENGINE, config)
+    result.args = [*args, table["speculative"], json.dumps(result.settings, separators=(",", ":"))]
+    result.diagnostics += [*found, *sampling_findings(ENGINE, config)]
+    return result
+
+
+def speculative_config(config: SpeculativeConfig, found: list[Diagnostic]) -> dict[str, Any]:
+    """The ``--speculative-config`` object; appends an error for each option that would have no effect."""
+    entry = config.record.engines[ENGINE]
+    settings: dict[str, Any] = {"method": entry["method"]}
+    model = config.options.get("model")
+    if model is not None and stated(config, "speculative.model"):
+        settings["model"] = model
+    settings["num_speculative_tokens"] = config.num_speculative_tokens
+    settings.update(entry.get("options") or {})
+    runners: dict[str, str] = {}
+    if entry.get("runner"):
+        runners[config.method] = str(entry["runner"])
+    for option, value in chosen_options(config):
+        effect = option.engines.get(ENGINE, "read")
+        path = f"speculative.{option.name}"
+        if effect.startswith(("ignored", "refused")):
+            if not stated(config, path) and value in (None, False, option.default):
+                continue
+            word, _, reason = effect.partition(":")
+            verb = "silently ignores" if word == "ignored" else "refuses"
+            message = f"vLLM {verb} {option.name} for {config.method}: {reason.strip() or word}"
+            found.append(
+                finding(
+                    "export-no-effect",
+                    "error",
+                    path,
+                    message,
+                    f"remove {option.name}, or use the embedded engine",
+                    config,
+                )
+            )
+            continue
+        if value != option.default:
+            for runner, prefix in (("V1", V1_ONLY), ("V2", V2_ONLY)):
+                if effect.startswith(prefix):
+                    runners[option.name] = runner
+        settings[option.name] = value
+    if len(set(runners.values())) > 1:
+        by_runner = {runner: [name for name, r in runners.items() if r == runner] for runner in ("V1", "V2")}
+        message = f"only vLLM's V1 runner has {', '.join(by_runner['V1'])} and only its V2 runner has {', '.join(by_runner['V2'])}"
+        found.append(finding("export-no-effect", "error", "speculative", message, "drop one side", config))
+    return settings
