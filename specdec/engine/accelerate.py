@@ -1,0 +1,177 @@
+"""Make a target's forward fast on the CPU, in place, without changing what its modules accept and return."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from specdec.engine.cpu.build import NativeUnavailable, load
+from specdec.engine.cpu.match import computes_the_same, layer_parts, rms_norm_of, signature
+from specdec.engine.cpu.native import NativeLayer, NativeLinear, NativeNorm, StepArguments, supports_linear
+
+logger = logging.getLogger(__name__)
+MODES = ("auto", "off")
+# Above this many tokens oneDNN's matrix units win, where the CPU has them; the kernels here are for decode steps.
+MANY_TOKENS = 64
+
+
+@dataclass
+class Acceleration:
+    """What ``accelerate`` replaced: counts of modules, and why nothing or not everything was."""
+
+    layers: int = 0
+    linears: int = 0
+    norms: int = 0
+    reason: str = ""
+    modules: list[nn.Module] = field(default_factory=list, repr=False)
+
+
+def acceleration(model: nn.Module) -> Acceleration | None:
+    """The report of the last ``accelerate``, None if the model runs as loaded."""
+    return model.__dict__.get("_specdec_acceleration")
+
+
+def accelerate(model: nn.Module, *, max_batch: int = 1, mode: str = "auto") -> None:
+    """Replace the forwards of decoder layers, linear maps and RMS norms by native CPU kernels where they compute the same.
+
+    A layer is replaced only if its parts are those of a pre-norm rotary decoder layer *and* a float32 copy of it gives the
+    same result on random input; other layers keep their code and get native linear maps. Weights are shared, not copied:
+    call it after loading. Without a C++ compiler, on another device or with other dtypes the model stays as it is.
+    ``max_batch`` is the largest number of rows in a forward; it does not limit anything. ``mode="off"`` restores the model.
+    """
+    if mode not in MODES:
+        raise ValueError(f"acceleration mode {mode!r} is not one of: {', '.join(MODES)}")
+    restore(model)
+    report = Acceleration()
+    model.__dict__["_specdec_acceleration"] = report
+    if mode == "off":
+        report.reason = "turned off"
+        return
+    if any(p.device.type != "cpu" for p in model.parameters()):
+        report.reason = "the model is not on the CPU"
+        return
+    try:
+        load()
+    except NativeUnavailable as error:
+        report.reason = str(error)
+        logger.warning("running the stock CPU kernels, several times slower: %s", error)
+        return
+    inside = _replace_layers(model, report)
+    for module in model.modules():
+        if module in inside or "forward" in vars(module):
+            continue
+        if type(module) is nn.Linear and supports_linear(module):
+            _install(report, module, _linear_forward(module))
+            report.linears += 1
+        elif (norm := rms_norm_of(module)) is not None:
+            _install(report, module, _norm_forward(module, NativeNorm(norm, module.weight.dtype)))
+            report.norms += 1
+
+
+def restore(model: nn.Module) -> None:
+    """Undo ``accelerate``."""
+    report: Acceleration | None = model.__dict__.pop("_specdec_acceleration", None)
+    for module in report.modules if report else ():
+        vars(module).pop("forward", None)
+
+
+def _install(report: Acceleration, module: nn.Module, forward: Callable[..., Any]) -> None:
+    module.__dict__["forward"] = forward
+    report.modules.append(module)
+
+
+def _replace_layers(model: nn.Module, report: Acceleration) -> set[nn.Module]:
+    """Replace decoder layers; returns all modules inside the replaced ones."""
+    step, verdicts, inside = StepArguments(), {}, set()
+    for module in model.modules():
+        parts = layer_parts(module) if module not in inside else None
+        if parts is None:
+            continue
+        key = signature(module)
+        if key not in verdicts:
+            verdicts[key] = computes_the_same(module, lambda copied: _layer_forward(copied, StepArguments()))
+        forward = _layer_forward(module, step) if verdicts[key] else None
+        if forward is not None:
+            inside.update(module.modules())
+            _install(report, module, forward)
+            report.layers += 1
+    return inside
+
+
+def _has_matrix_units() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+class _Replay:
+    """Stands in for a cache that was already updated in this forward."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        self.states = (keys, values)
+
+    def update(self, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.states
+
+
+def _layer_forward(layer: nn.Module, step: StepArguments) -> Callable[..., Any] | None:
+    parts = layer_parts(layer)
+    if parts is None:
+        return None
+    native, stock, many = NativeLayer(parts, step), type(layer).forward, _has_matrix_units()
+    index, is_bf16 = parts.layer_idx, native.dtype == torch.bfloat16
+
+    def forward(
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        past_key_values: Any = None,
+        use_cache: bool | None = False,
+        position_embeddings: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        x, rows, queries = hidden_states, hidden_states.shape[0], hidden_states.shape[1]
+        tables = None
+        if not torch.is_grad_enabled() and not (many and is_bf16 and rows * queries > MANY_TOKENS):
+            tables = native.prepare(x, position_embeddings)
+        if tables is None:
+            return stock(layer, x, attention_mask=attention_mask, position_ids=position_ids, use_cache=use_cache,
+                         past_key_values=past_key_values, position_embeddings=position_embeddings, **kwargs)  # fmt: skip
+        q, kv = native.project(x, tables)
+        keys, values = kv[0].transpose(1, 2), kv[1].transpose(1, 2)
+        if past_key_values is not None:
+            keys, values = past_key_values.update(keys, values, index)
+        if native.reads(keys, values, rows):
+            mask = step.mask(attention_mask, rows, queries, keys.shape[2])
+            if mask is not None:
+                return native.finish(x, q, keys, values, mask)
+        replay = _Replay(keys, values)
+        return stock(layer, x, attention_mask=attention_mask, position_ids=position_ids, use_cache=use_cache,
+                     past_key_values=replay, position_embeddings=position_embeddings, **kwargs)  # fmt: skip
+
+    return forward
+
+
+def _linear_forward(module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor]:
+    native, many = NativeLinear(module), _has_matrix_units() and module.weight.dtype == torch.bfloat16
+
+    def forward(input: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled() or input.dtype != native.dtype or (many and input.numel() > MANY_TOKENS * native.k):
+            return nn.functional.linear(input, module.weight, module.bias)
+        return native(input)
+
+    return forward
+
+
+def _norm_forward(module: nn.Module, native: NativeNorm) -> Callable[[torch.Tensor], torch.Tensor]:
+    stock = type(module).forward
+
+    def forward(hidden_states: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled() or hidden_states.dtype != native.dtype:
+            return stock(module, hidden_states)
+        return native(hidden_states)
+
+    return forward

@@ -1,0 +1,381 @@
+// CPU kernels of one decoder layer: weights stay in the model's dtype, every sum is float32.
+//
+// Each output element is summed in an order that depends only on its own row, never on how many rows share the call:
+// a token's logits are bit-identical whether it is verified alone or among drafts.
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#ifndef LANES
+#if defined(__AVX512F__)
+#define LANES 16
+#else
+#define LANES 8
+#endif
+#endif
+
+typedef float vf __attribute__((vector_size(4 * LANES)));
+typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+typedef uint16_t vh __attribute__((vector_size(2 * LANES)));
+struct bf16 { uint16_t bits; };
+
+enum { BLOCK = 16, TILE_ROWS = 8 };  // weights are read in blocks of 16 elements; a tile covers 8 output features
+
+static inline float to_float(float v) { return v; }
+static inline float to_float(bf16 v) { uint32_t b = (uint32_t)v.bits << 16; float f; memcpy(&f, &b, 4); return f; }
+static inline void store(float* p, float v) { *p = v; }
+static inline void store(bf16* p, float v) {
+  uint32_t b; memcpy(&b, &v, 4);
+  p->bits = (b & 0x7fffffffu) > 0x7f800000u ? 0x7fc0 : (uint16_t)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+}
+static inline vf load(const float* p) { vf v; memcpy(&v, p, sizeof v); return v; }
+static inline vf load(const bf16* p) {
+  vh h; memcpy(&h, p, sizeof h);
+  return (vf)(__builtin_convertvector(h, vu) << 16);
+}
+static inline void save(float* p, vf v) { memcpy(p, &v, sizeof v); }
+typedef float v8 __attribute__((vector_size(32)));
+typedef float v4 __attribute__((vector_size(16)));
+static inline v8 fold(vf v) {
+#if LANES == 16
+  return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) + __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+  return v;
+#endif
+}
+static inline v8 pair_up(v8 a, v8 b) {
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13) + __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+}
+static inline v4 sum4(vf a, vf b, vf c, vf d) {  // four horizontal sums; each always adds its lanes in the same order
+  v8 ab = pair_up(fold(a), fold(b)), cd = pair_up(fold(c), fold(d));
+  v8 s = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) + __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
+  return __builtin_shufflevector(s, s, 0, 1, 2, 3) + __builtin_shufflevector(s, s, 4, 5, 6, 7);
+}
+static inline float sum(vf v) { return sum4(v, (vf){}, (vf){}, (vf){})[0]; }
+
+// A block of 16 weights as VECS float vectors. With 8 lanes a bfloat16 pair is split by a shift and a mask, so the
+// activations are stored even-elements-first inside each block ("packed"); otherwise the order is the natural one.
+enum { VECS = BLOCK / LANES };
+static inline void read_block(const float* p, vf out[VECS]) { for (int i = 0; i < VECS; i++) out[i] = load(p + i * LANES); }
+static inline void read_block(const bf16* p, vf out[VECS]) {
+#if LANES == 8
+  vu w; memcpy(&w, p, sizeof w);
+  out[0] = (vf)(w << 16);
+  out[1] = (vf)(w & 0xffff0000u);
+#else
+  vh h; memcpy(&h, p, sizeof h);
+  out[0] = (vf)(__builtin_convertvector(h, vu) << 16);
+#endif
+}
+template <class T> static inline int packed(int i) {
+  if (sizeof(T) == 2 && LANES == 8) return (i & ~15) | ((i & 1) << 3) | ((i & 15) >> 1);
+  return i;
+}
+
+template <class T, int NB, int MB>
+static inline void dot_tile(const T* w, int64_t ws, const float* x, int64_t xs, int k, float out[NB][MB]) {
+  vf acc[NB][MB] = {};
+  for (int i = 0; i < k; i += BLOCK) {
+    vf wv[NB][VECS];
+    for (int n = 0; n < NB; n++) {
+      read_block(w + n * ws + i, wv[n]);
+      if (MB == 1) __builtin_prefetch(w + (n + TILE_ROWS) * ws + i);  // one pass over the weights: fetch the next tile
+    }
+    for (int v = 0; v < VECS; v++)
+      for (int m = 0; m < MB; m++) {
+        vf xv = load(x + m * xs + i + v * LANES);
+        for (int n = 0; n < NB; n++) acc[n][m] += wv[n][v] * xv;
+      }
+  }
+  static_assert(NB * MB % 4 == 0 || NB == 1, "tiles are summed four at a time");
+  const vf* flat = &acc[0][0];
+  float* to = &out[0][0];
+  int i = 0;
+  for (; i + 4 <= NB * MB; i += 4) { v4 s = sum4(flat[i], flat[i + 1], flat[i + 2], flat[i + 3]); memcpy(to + i, &s, sizeof s); }
+  for (; i < NB * MB; i++) to[i] = sum(flat[i]);
+}
+
+template <class T, int NB, int MB, class F>
+static inline void dot_rows(const T* w, int64_t ws, int n0, int rows, const float* x, int64_t xs, int m0, int k, F sink) {
+  float out[NB][MB], one[1][MB];
+  int n = 0;
+  for (; n + NB <= rows; n += NB) {
+    dot_tile<T, NB, MB>(w + n * ws, ws, x, xs, k, out);
+    for (int a = 0; a < NB; a++) for (int m = 0; m < MB; m++) sink(m0 + m, n0 + n + a, out[a][m]);
+  }
+  for (; n < rows; n++) {
+    dot_tile<T, 1, MB>(w + n * ws, ws, x, xs, k, one);
+    for (int m = 0; m < MB; m++) sink(m0 + m, n0 + n, one[0][m]);
+  }
+}
+
+enum { CHUNK = 64 };  // rows of x that stay in the second-level cache while the weights stream by
+
+// sink(m, n, x[m] . w[n]) for m < M and begin <= n < end; w has row stride ws, packed x has row stride xs.
+template <class T, class F>
+static void dots(const T* w, int64_t ws, int begin, int end, const float* x, int64_t xs, int M, int k, F sink) {
+  for (int first = 0; first < M; first += CHUNK)
+    for (int n = begin; n < end; n += TILE_ROWS) {
+      int rows = std::min<int>(TILE_ROWS, end - n), last = std::min<int>(M, first + CHUNK);
+      const T* wn = w + n * ws;
+      for (int m = first; m < last;) {
+        const float* xm = x + m * xs;
+        int left = last - m;
+        if (left == 1) { dot_rows<T, 8, 1>(wn, ws, n, rows, xm, xs, m, k, sink); m += 1; }
+        else if (left == 2) { dot_rows<T, 4, 2>(wn, ws, n, rows, xm, xs, m, k, sink); m += 2; }
+        else if (left == 3 || left == 5 || left == 6) { dot_rows<T, 4, 3>(wn, ws, n, rows, xm, xs, m, k, sink); m += 3; }
+        else { dot_rows<T, 2, 4>(wn, ws, n, rows, xm, xs, m, k, sink); m += 4; }
+      }
+    }
+}
+
+struct Range { int begin, end; };
+static inline Range share(int n) {  // this thread's output features, in whole blocks
+  int t = omp_get_thread_num(), nt = omp_get_num_threads(), blocks = (n + BLOCK - 1) / BLOCK;
+  return {std::min(n, blocks * t / nt * BLOCK), std::min(n, blocks * (t + 1) / nt * BLOCK)};
+}
+
+static inline vf vexp(vf x) {  // exp for x <= 0 (softmax) and moderate x, error < 2 ulp; -inf gives 0
+  x = x < -87.0f ? (vf){} - 87.5f : (x > 88.0f ? (vf){} + 88.0f : x);
+  vf t = x * 1.44269504f;
+  vi n = __builtin_convertvector(t + (t < 0.0f ? (vf){} - 0.5f : (vf){} + 0.5f), vi);
+  vf f = __builtin_convertvector(n, vf);
+  vf r = x - f * 0.693359375f + f * 2.12194440e-4f;
+  vf p = (vf){} + 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f; p = p * r + 8.3334519073e-3f; p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f; p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  vf e = p * (vf)((n + 127) << 23);
+  return x <= -87.0f ? (vf){} : e;
+}
+
+struct Scratch {  // grows, never shrinks; one per calling thread
+  float* data = nullptr; size_t size = 0;
+  float* need(size_t n) {
+    if (n > size) { free(data); size = n + n / 2; data = (float*)aligned_alloc(64, (size * 4 + 63) / 64 * 64); }
+    return data;
+  }
+  ~Scratch() { free(data); }
+};
+static thread_local Scratch main_scratch, score_scratch;
+
+struct Linear { const void* weight; const void* bias; int32_t n, k; };
+struct Layer {
+  const float *norm1, *norm2, *q_norm, *k_norm;  // effective float32 scales; q_norm and k_norm may be null
+  float eps1, eps2, eps_q, eps_k, scale;
+  int32_t heads, kv_heads, head_dim, activation;  // activation: 0 silu, 1 tanh-gelu
+  Linear q, k, v, o, gate, up, down;
+};
+
+template <class T> static inline float bias_at(const Linear& l, int n) {
+  return l.bias ? to_float(((const T*)l.bias)[n]) : 0.0f;
+}
+
+template <class S> static inline float inv_rms(const S* x, int n, float eps) {
+  vf total = {};
+  for (int i = 0; i < n; i += LANES) { vf v = load(x + i); total += v * v; }
+  return 1.0f / std::sqrt(sum(total) / n + eps);
+}
+template <class T, class S> static inline void norm_row(const S* x, const float* scale, float eps, int n, float* out) {
+  float r = inv_rms(x, n, eps);
+  for (int i = 0; i < n; i++) out[packed<T>(i)] = to_float(x[i]) * r * scale[i];
+}
+template <class T, class F> static void linear(const Linear& l, const float* x, int M, F sink) {
+  Range r = share(l.n);
+  dots((const T*)l.weight, l.k, r.begin, r.end, x, l.k, M, l.k,
+       [&](int m, int n, float v) { sink(m, n, v + bias_at<T>(l, n)); });
+}
+
+template <class T>
+static void rotate_head(const float* x, const float* norm, float eps, const T* cos, const T* sin, int D, float* out) {
+  float r = norm ? inv_rms(x, D, eps) : 1.0f, y[1024];
+  for (int i = 0; i < D; i++) y[i] = norm ? x[i] * r * norm[i] : x[i];
+  for (int i = 0, half = D / 2; i < D; i++)
+    out[i] = y[i] * to_float(cos[i]) + (i < half ? -y[i + half] : y[i - half]) * to_float(sin[i]);
+}
+
+// x [M, H] -> q [M, heads, D] packed float32, scaled; kv [2, M, kv_heads, D]. cos, sin [M, D] with row stride cs.
+template <class T>
+static void attn_in(const Layer* L, const T* x, const T* cos, const T* sin, int64_t cs, float* q, T* kv, int M, int nt) {
+  int H = L->q.k, D = L->head_dim, wide = L->q.n + 2 * L->k.n;
+  float* xs = main_scratch.need((size_t)M * (H + wide));
+  float* proj = xs + (size_t)M * H;
+#pragma omp parallel num_threads(nt)
+  {
+    for (int m = omp_get_thread_num(); m < M; m += omp_get_num_threads())
+      norm_row<T>(x + (size_t)m * H, L->norm1, L->eps1, H, xs + (size_t)m * H);
+#pragma omp barrier
+    int at = 0;
+    for (const Linear* l : {&L->q, &L->k, &L->v}) {
+      linear<T>(*l, xs, M, [&](int m, int n, float v) { proj[(size_t)m * wide + at + n] = v; });
+      at += l->n;
+    }
+#pragma omp barrier
+    float y[1024];
+    int all = L->heads + 2 * L->kv_heads, tasks = M * all;
+    for (int task = omp_get_thread_num(); task < tasks; task += omp_get_num_threads()) {
+      int m = task / all, h = task % all;
+      const float* p = proj + (size_t)m * wide + h * D;
+      if (h < L->heads) {
+        rotate_head(p, L->q_norm, L->eps_q, cos + m * cs, sin + m * cs, D, y);
+        float* out = q + ((size_t)m * L->heads + h) * D;
+        for (int i = 0; i < D; i++) { T t; store(&t, y[i]); out[packed<T>(i)] = to_float(t) * L->scale; }
+      } else if (h < L->heads + L->kv_heads) {
+        rotate_head(p, L->k_norm, L->eps_k, cos + m * cs, sin + m * cs, D, y);
+        T* out = kv + ((size_t)m * L->kv_heads + h - L->heads) * D;
+        for (int i = 0; i < D; i++) store(out + i, y[i]);
+      } else {
+        T* out = kv + (((size_t)M + m) * L->kv_heads + h - L->heads - L->kv_heads) * D;
+        for (int i = 0; i < D; i++) store(out + i, p[i]);
+      }
+    }
+  }
+}
+
+struct View { const void* data; int64_t row, head, pos; };        // strides in elements: batch row, KV head, position
+struct Mask { const void* data; int64_t row, query; int32_t kind, pad; };  // kind: 0 causal by position, 1 bool, 2 float32, 3 bfloat16
+
+static inline float masked(const Mask& k, int64_t at, int j, int visible, float s) {
+  if (k.kind == 0) return j < visible ? s : -INFINITY;
+  if (k.kind == 1) return ((const uint8_t*)k.data)[at + j] ? s : -INFINITY;
+  if (k.kind == 2) return s + ((const float*)k.data)[at + j];
+  return s + to_float(((const bf16*)k.data)[at + j]);
+}
+static inline int last_visible(const Mask& k, int64_t at, int kv, int visible) {
+  if (k.kind == 0) return visible;
+  if (k.kind != 1) return kv;
+  const uint8_t* p = (const uint8_t*)k.data + at;
+  while (kv > 0 && !p[kv - 1]) kv--;
+  return kv;
+}
+
+// MB query rows that share one KV head: out rows are packed and hold sum_j softmax(q . k_j)_j v_j.
+template <class T, int MB>
+static void attend_rows(const Layer* L, const float* const q[MB], const T* keys, int64_t ks, const T* values, int64_t vs,
+                        const Mask& mask, const int64_t* at, const int* visible, int kv, float* const out[MB]) {
+  int D = L->head_dim, end = 0;
+  for (int m = 0; m < MB; m++) end = std::max(end, last_visible(mask, at[m], kv, visible[m]));
+  int width = (end + LANES - 1) / LANES * LANES;
+  float* xs = score_scratch.need((size_t)MB * (width + D));
+  float* s = xs + MB * D;
+  for (int m = 0; m < MB; m++) memcpy(xs + m * D, q[m], D * 4);
+  dots(keys, ks, 0, end, xs, D, MB, D, [&](int m, int j, float v) { s[(size_t)m * width + j] = v; });
+  for (int m = 0; m < MB; m++) {
+    float* p = s + (size_t)m * width;
+    float top = -INFINITY;
+    for (int j = 0; j < end; j++) { p[j] = masked(mask, at[m], j, visible[m], p[j]); top = std::max(top, p[j]); }
+    for (int j = end; j < width; j++) p[j] = -INFINITY;
+    vf total = {};
+    for (int j = 0; j < width; j += LANES) {
+      vf e = top == -INFINITY ? (vf){} : vexp(load(p + j) - top);
+      total += e;
+      save(p + j, e);
+    }
+    float z = sum(total), inv = z > 0 ? 1.0f / z : 0.0f;
+    for (int d = 0; d < D;) {
+      int blocks = std::min(4, (D - d) / BLOCK);
+      vf acc[4][VECS] = {};
+      auto add = [&](auto count) {
+        for (int j = 0; j < end; j++) {
+          if (p[j] == 0.0f) continue;  // an unwritten slot may hold anything, even NaN
+          for (int b = 0; b < count.value; b++) {
+            vf v[VECS];
+            read_block(values + j * vs + d + b * BLOCK, v);
+            for (int i = 0; i < VECS; i++) acc[b][i] += p[j] * v[i];
+          }
+        }
+      };
+      if (blocks == 4) add(std::integral_constant<int, 4>{});
+      else { blocks = 1; add(std::integral_constant<int, 1>{}); }
+      for (int b = 0; b < blocks; b++)
+        for (int i = 0; i < VECS; i++) save(out[m] + d + b * BLOCK + i * LANES, acc[b][i] * inv);
+      d += blocks * BLOCK;
+    }
+  }
+}
+
+// q from attn_in, keys and values [R, kv_heads, kv, D], residual x [M = R * Q, H] -> out [M, H]: attention, then the MLP.
+template <class T>
+static void attn_out(const Layer* L, const float* q, const View* keys, const View* values, const Mask* mask, const T* x,
+                     T* out, int R, int Q, int kv, int nt) {
+  int M = R * Q, H = L->q.k, D = L->head_dim, I = L->gate.n, A = L->heads * D, group = L->heads / L->kv_heads;
+  float* ao = main_scratch.need((size_t)M * (A + 2 * H + 2 * I));
+  float *h = ao + (size_t)M * A, *hn = h + (size_t)M * H, *g = hn + (size_t)M * H, *u = g + (size_t)M * I;
+  int rows = group * Q;  // query rows per KV head; ordered by query, then head
+  int step = R * L->kv_heads * ((rows + 3) / 4) >= 2 * nt ? 4 : 1, chunks = (rows + step - 1) / step;
+#pragma omp parallel num_threads(nt)
+  {
+    for (int task = omp_get_thread_num(); task < R * L->kv_heads * chunks; task += omp_get_num_threads()) {
+      int c = task % chunks, kh = task / chunks % L->kv_heads, r = task / chunks / L->kv_heads;
+      const float* qs[4]; float* os[4]; int64_t at[4]; int visible[4];
+      int count = std::min(step, rows - c * step);
+      for (int i = 0; i < count; i++) {
+        int t = (c * step + i) / group, head = kh * group + (c * step + i) % group;
+        size_t offset = ((size_t)(r * Q + t) * L->heads + head) * D;
+        qs[i] = q + offset; os[i] = ao + offset;
+        at[i] = r * mask->row + t * mask->query;
+        visible[i] = kv - Q + t + 1;
+      }
+      const T* ks = (const T*)keys->data + r * keys->row + kh * keys->head;
+      const T* vs = (const T*)values->data + r * values->row + kh * values->head;
+      if (count == 4) attend_rows<T, 4>(L, qs, ks, keys->pos, vs, values->pos, *mask, at, visible, kv, os);
+      else for (int i = 0; i < count; i++)
+        attend_rows<T, 1>(L, qs + i, ks, keys->pos, vs, values->pos, *mask, at + i, visible + i, kv, os + i);
+    }
+#pragma omp barrier
+    linear<T>(L->o, ao, M, [&](int m, int n, float v) { h[(size_t)m * H + n] = v + to_float(x[(size_t)m * H + n]); });
+#pragma omp barrier
+    for (int m = omp_get_thread_num(); m < M; m += omp_get_num_threads())
+      norm_row<T>(h + (size_t)m * H, L->norm2, L->eps2, H, hn + (size_t)m * H);
+#pragma omp barrier
+    linear<T>(L->gate, hn, M, [&](int m, int n, float v) { g[(size_t)m * I + n] = v; });
+    linear<T>(L->up, hn, M, [&](int m, int n, float v) { u[(size_t)m * I + packed<T>(n)] = v; });
+    Range r = share(I);
+    for (int m = 0; m < M; m++)
+      for (int n = r.begin; n < r.end; n += BLOCK) {
+        float y[BLOCK], *up = u + (size_t)m * I + n;
+        for (int i = 0; i < BLOCK; i += LANES) {
+          vf a = load(g + (size_t)m * I + n + i);
+          vf z = L->activation ? 1.5957691216f * (a + 0.044715f * a * a * a) : a;
+          save(y + i, a / (1.0f + vexp(-z)));
+        }
+        for (int i = 0; i < BLOCK; i++) up[packed<T>(i)] *= y[i];
+      }
+#pragma omp barrier
+    linear<T>(L->down, u, M, [&](int m, int n, float v) { store(out + (size_t)m * H + n, v + h[(size_t)m * H + n]); });
+  }
+}
+
+template <class T> static void linear_rows(const Linear* l, const T* x, T* out, int M, int nt) {
+  float* xs = main_scratch.need((size_t)M * l->k);
+#pragma omp parallel num_threads(nt)
+  {
+    for (int m = omp_get_thread_num(); m < M; m += omp_get_num_threads())
+      for (int i = 0; i < l->k; i++) xs[(size_t)m * l->k + packed<T>(i)] = to_float(x[(size_t)m * l->k + i]);
+#pragma omp barrier
+    linear<T>(*l, xs, M, [&](int m, int n, float v) { store(out + (size_t)m * l->n + n, v); });
+  }
+}
+
+template <class T> static void norm_rows(const float* scale, float eps, int n, const T* x, T* out, int M) {
+  for (int m = 0; m < M; m++, x += n, out += n) {
+    float r = inv_rms(x, n, eps);
+    for (int i = 0; i < n; i++) store(out + i, to_float(x[i]) * r * scale[i]);
+  }
+}
+
+#define EXPORT(T, SUFFIX)                                                                                               \
+  extern "C" void attn_in_##SUFFIX(const Layer* L, const T* x, const T* cos, const T* sin, int64_t cs, float* q, T* kv,  \
+                                   int M, int nt) { attn_in<T>(L, x, cos, sin, cs, q, kv, M, nt); }                     \
+  extern "C" void attn_out_##SUFFIX(const Layer* L, const float* q, const View* k, const View* v, const Mask* mask,      \
+                                    const T* x, T* out, int R, int Q, int kv, int nt) {                                 \
+    attn_out<T>(L, q, k, v, mask, x, out, R, Q, kv, nt); }                                                              \
+  extern "C" void linear_##SUFFIX(const Linear* l, const T* x, T* out, int M, int nt) { linear_rows<T>(l, x, out, M, nt); } \
+  extern "C" void norm_##SUFFIX(const float* s, float eps, int n, const T* x, T* out, int M) { norm_rows<T>(s, eps, n, x, out, M); }
+EXPORT(float, f32)
+EXPORT(bf16, bf16)
