@@ -32,7 +32,9 @@ def check_method(
     if found.known_not_implemented is not None:
         family = found.known_not_implemented
         return [finding("draft-not-implemented", "speculative.model", f"{what} is {family.title}: {family.message}")]
-    others = [name for name in ((found.record,) if found.record else found.candidates if found.evidence else ()) if name]
+    others = [
+        name for name in ((found.record,) if found.record else found.candidates if found.evidence else ()) if name
+    ]
     if not others or record.name in others or any(_takes_over(registry, record, name) for name in others):
         return []
     if declares(record, checkpoint) or accepts(record, checkpoint):

@@ -41,7 +41,9 @@ def detect(registry: Registry, checkpoint: Checkpoint | None, target: Checkpoint
     chosen = strong or [r for r in matching if r.fallback]
     if len(chosen) == 1:
         record = chosen[0]
-        return Detection(record.name, _evidence(record.declares or "", identity), (record.name,), fallback=record.fallback)
+        return Detection(
+            record.name, _evidence(record.declares or "", identity), (record.name,), fallback=record.fallback
+        )
     names = [r.name for r in chosen] or [r.name for r in registry.records.values() if accepts(r, checkpoint, identity)]
     return Detection(None, candidates=tuple(names))
 
@@ -56,7 +58,9 @@ def accepts(record: SpeculatorRecord, checkpoint: Checkpoint, identity: Mapping[
     return record.accepts is not None and _holds(record.accepts, record, checkpoint, identity)
 
 
-def _holds(expression: str, record: SpeculatorRecord, checkpoint: Checkpoint, identity: Mapping[str, Any] | None) -> bool:
+def _holds(
+    expression: str, record: SpeculatorRecord, checkpoint: Checkpoint, identity: Mapping[str, Any] | None
+) -> bool:
     facts, _ = read_facts(record.facts, checkpoint)
     known = identity if identity is not None else identity_facts(checkpoint)
     return holds(expression, {**{name: found.value for name, found in facts.items()}, **known})

@@ -51,17 +51,44 @@ def _read(
         value = as_type(raw, expected)
         if value is None:
             message = f"{written} is {_shown(raw)}, expected {_TYPE_WORDS.get(expected, expected)}"
-            return None, Diagnostic("wrong-type", "error", f"{checkpoint.role}.{written}", message, fix="correct the config.json")
+            return None, Diagnostic(
+                "wrong-type", "error", f"{checkpoint.role}.{written}", message, fix="correct the config.json"
+            )
         rule: tuple[str, ...] = ()
         if conversion:
             value, how = CONVERSIONS[conversion](value, ConversionContext(key, target_layers))
             rule = (how,)
-        return Found(value, Origin("checkpoint", written, inputs=rule)), None
+        found = Found(value, Origin("checkpoint", written, inputs=rule))
+        return found, _disagreement(spec, key, found, checkpoint, target_layers)
+    missing = None
+    if spec.required:
+        message = f"the checkpoint does not state {spec.name} ({', '.join(k for k in spec.keys if not k.startswith(TENSOR_KEY))})"
+        fix = f"add {spec.keys[0]} to its config.json"
+        missing = Diagnostic("missing-checkpoint-field", "warning", f"{checkpoint.role}.{spec.name}", message, fix=fix)
     if spec.default_in_speculators_format is not None and in_speculators_format(checkpoint):
         return Found(spec.default_in_speculators_format, Origin("record", "default for the speculators format")), None
     if spec.has_default and spec.default is not None:
         return Found(spec.default, Origin("record", f"default of {checkpoint.role}.{spec.name}")), None
-    return None, None
+    return None, missing
+
+
+def _disagreement(
+    spec: FactSpec, first: str, chosen: Found, checkpoint: Checkpoint, target_layers: int | None
+) -> Diagnostic | None:
+    """A second key of the same fact with another value: one of the two is wrong, and the checkpoint cannot say which."""
+    for key in spec.keys[spec.keys.index(first) + 1 :]:
+        hit = None if key.startswith(TENSOR_KEY) else find(checkpoint.config, key)
+        value = as_type(hit[1], spec.type) if hit else None
+        conversion = _conversion(spec, key)
+        if hit is None or value is None or INPUT_TYPES.get(conversion or ""):
+            continue
+        if conversion:
+            value, _ = CONVERSIONS[conversion](value, ConversionContext(key, target_layers))
+        if value != chosen.value:
+            message = f"{hit[0]} says {_shown(value)}, but {chosen.origin.detail} says {_shown(chosen.value)}; both mean {spec.name}"
+            fix = "keep the one the draft was trained with"
+            return Diagnostic("checkpoint-keys-disagree", "error", f"{checkpoint.role}.{hit[0]}", message, fix=fix)
+    return None
 
 
 def in_speculators_format(checkpoint: Checkpoint) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdec.config.checkpoint import layers, rope, tensor_checks, unknown_keys, vocab
+from specdec.config.checkpoint import layers, rope, tensor_checks, training, unknown_keys, vocab
 from specdec.config.checkpoint.context import CheckContext, finding
 from specdec.config.checkpoint.errors import CheckpointFault
 from specdec.config.checkpoint.facts import read_facts
@@ -32,6 +32,8 @@ CHECKS: tuple[Check, ...] = (
     tensor_checks.check_layers,
     tensor_checks.check_heads,
     tensor_checks.check_required,
+    tensor_checks.check_own_embeddings,
+    training.check_training,
     rope.check_rope,
 )
 
@@ -55,13 +57,17 @@ def inspect_draft(
         config, trace = rewrite(checkpoint.config, record.rewrites)
     except CheckpointFault as fault:
         config, trace = dict(checkpoint.config), []
-        return Inspection(_identity(checkpoint), [finding(fault.code, "draft.model_type", str(fault), fault.fix)], config)
+        return Inspection(
+            _identity(checkpoint), [finding(fault.code, "draft.model_type", str(fault), fault.fix)], config
+        )
     target_facts, _ = read_target_facts(target, registry)
     rewritten = checkpoint.with_config(config)
     depth = target_facts.get("num_hidden_layers")
     read, findings = read_facts(record.facts, rewritten, target_layers=depth.value if depth else None)
-    facts = {**_identity(checkpoint), **record_facts(registry, target), **read}
-    facts.update(record_facts(registry, target))
+    facts = {**_identity(checkpoint), **read}
+    for name, found in record_facts(registry, target).items():
+        if name in record.tensors.get("follow_target", ()) and (name not in read or read[name].origin.kind == "record"):
+            facts[name] = found
     context = CheckContext(record, checkpoint, facts, normalised_shapes(checkpoint), target_facts)
     _complete(context, facts)
     guessed, warnings = layers.with_default_ids(context, default_aux_layers(registry, target, target_facts))
@@ -89,15 +95,19 @@ def _complete(context: CheckContext, facts: dict[str, Found]) -> None:
     if "head_dim" in context.record.facts and "head_dim" not in facts and heads:
         rows = (context.shapes or {}).get("layers.0.self_attn.q_proj.weight", (0,))[0]
         if rows and rows % heads == 0:
-            facts["head_dim"] = Found(rows // heads, Origin("derived", "rows of q_proj", inputs=("draft.num_attention_heads",)))
+            facts["head_dim"] = Found(
+                rows // heads, Origin("derived", "rows of q_proj", inputs=("draft.num_attention_heads",))
+            )
         elif hidden and hidden % heads == 0:
             inputs = ("draft.hidden_size", "draft.num_attention_heads")
-            facts["head_dim"] = Found(hidden // heads, Origin("derived", "hidden_size / num_attention_heads", inputs=inputs))
+            facts["head_dim"] = Found(
+                hidden // heads, Origin("derived", "hidden_size / num_attention_heads", inputs=inputs)
+            )
     if heads and "num_key_value_heads" in context.record.facts and "num_key_value_heads" not in facts:
-        facts["num_key_value_heads"] = Found(heads, Origin("derived", "one per attention head", inputs=("draft.num_attention_heads",)))
-    for weight, owner in tensor_checks.shared_weights(context).items():
-        detail = f"tensor {context.rules['shared'][weight]}"
-        facts[weight] = Found(owner, Origin("checkpoint", detail if owner == "draft" else f"no {detail}"))
+        facts["num_key_value_heads"] = Found(
+            heads, Origin("derived", "one per attention head", inputs=("draft.num_attention_heads",))
+        )
+    facts.update(tensor_checks.shared_weights(context))
 
 
 def _tokenizers(

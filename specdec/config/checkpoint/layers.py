@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from specdec.config.checkpoint.context import CheckContext, finding
 from specdec.config.checkpoint.tensor_checks import MISMATCH
@@ -33,20 +34,29 @@ def with_default_ids(context: CheckContext, chosen: Sequence[int] | None) -> tup
     """
     rule = context.rules.get("aux_layers")
     layers = context.target("num_hidden_layers")
-    if not rule or context.fact(rule["fact"]) is not None or layers is None:
+    if not rule or context.fact(rule["fact"]) is not None:
         return None, []
     off = rule.get("unless")
     if off and context.fact(off["fact"]) == off["equals"]:
-        return None, []
+        return Found([], Origin("checkpoint", context.at(off["fact"]).removeprefix("draft."))), []
+    at, fix = f"draft.{rule['fact']}", f"set {rule['pin']} in the draft's config.json to what it was trained with"
+    if layers is None:
+        message = (
+            f"the draft does not name the target layers it reads ({rule['pin']}); they will be guessed from the target"
+        )
+        return None, [finding("aux-layers-defaulted", at, message, fix, "warning")]
     count = context.fact(rule["count"]) if "count" in rule else None
-    ids = list(chosen) if chosen is not None else SPREADS[rule["default"]](layers, count or rule.get("default_count", 3))
+    ids = (
+        list(chosen) if chosen is not None else SPREADS[rule["default"]](layers, count or rule.get("default_count", 3))
+    )
     message = (
         f"the draft does not name the target layers it reads; boundaries {', '.join(map(str, ids))} of {layers} are a guess, "
-        f"and a wrong guess makes every draft be rejected"
+        f"and a wrong guess makes every draft be rejected; {rule['pin']} pins them"
     )
-    fix = f"set {rule['pin']} in the draft's config.json to what it was trained with"
-    found = Found(ids, Origin("derived", f"default layers ({rule['pin']} is not set)", inputs=("target.num_hidden_layers",)))
-    return found, [finding("aux-layers-defaulted", f"draft.{rule['pin']}", message, fix, "warning")]
+    found = Found(
+        ids, Origin("derived", f"default layers ({rule['pin']} is not set)", inputs=("target.num_hidden_layers",))
+    )
+    return found, [finding("aux-layers-defaulted", at, message, fix, "warning")]
 
 
 def check_ids(context: CheckContext) -> Iterator[Diagnostic]:
@@ -56,12 +66,20 @@ def check_ids(context: CheckContext) -> Iterator[Diagnostic]:
     if rule is None or found is None:
         return
     ids, layers, at = found.value, context.target("num_hidden_layers"), context.at(rule["fact"])
-    read_as = f" (read as {found.origin.inputs[0]})" if found.origin.kind == "checkpoint" and found.origin.inputs else ""
+    read_as = (
+        f" (read as {found.origin.inputs[0]})" if found.origin.kind == "checkpoint" and found.origin.inputs else ""
+    )
     if any(b <= a for a, b in zip(ids, ids[1:], strict=False)):
-        yield finding("layer-ids-not-increasing", at, f"the layer ids {ids} must increase strictly", "correct the config.json")
+        yield finding(
+            "layer-ids-not-increasing", at, f"the layer ids {ids} must increase strictly", "correct the config.json"
+        )
     outside = [i for i in ids if i < 0 or (layers is not None and i > layers)]
     if outside:
-        limit = f"the target has {layers} layers, so boundaries run from 0 to {layers}" if layers is not None else "ids start at 0"
+        limit = (
+            f"the target has {layers} layers, so boundaries run from 0 to {layers}"
+            if layers is not None
+            else "ids start at 0"
+        )
         message = f"boundary {outside[0]}{read_as} is out of range: {limit}"
         yield finding("layer-id-out-of-range", at, message, "use a draft that was trained for this target")
     yield from _check_depth(context, layers)
@@ -71,33 +89,47 @@ def _check_depth(context: CheckContext, layers: int | None) -> Iterator[Diagnost
     claimed = context.fact("num_target_layers")
     if claimed is not None and layers is not None and claimed != layers:
         message = f"the draft was trained for a target of {claimed} layers, but this target has {layers}"
-        yield finding("target-layers-differ", context.at("num_target_layers"), message, "use a draft that was trained for this target")
+        yield finding(
+            "target-layers-differ",
+            context.at("num_target_layers"),
+            message,
+            "use a draft that was trained for this target",
+        )
 
 
 def check_hidden_size(context: CheckContext) -> Iterator[Diagnostic]:
     """``target_hidden``: the facts of which the first that is set must be the target's hidden size; then fc's width."""
     names: Sequence[str] = context.rules.get("target_hidden", ())
-    target = context.target("hidden_size")
+    target, rule = context.target("hidden_size"), context.rules.get("feature_projection")
     name = next((n for n in names if context.fact(n) is not None), None)
-    if name is not None and target is not None and context.fact(name) != target:
+    if rule and target and rule["tensor"] in (context.shapes or {}) and not (name and name == names[0]):
+        yield from _check_projection(context, rule, target)
+    elif name is not None and target is not None and context.fact(name) != target:
         key = context.at(name).removeprefix("draft.")
-        message = f"the draft reads hidden states of width {context.fact(name)} ({key}), but the target's have width {target}"
+        message = (
+            f"the draft reads hidden states of width {context.fact(name)} ({key}), but the target's have width {target}"
+        )
         yield finding("hidden-size-mismatch", context.at(name), message, "use a draft that was trained for this target")
-        return
-    yield from _check_projection(context, target or (context.fact(name) if name else None))
+    elif rule and name is not None:
+        yield from _check_projection(context, rule, context.fact(name))
 
 
-def _check_projection(context: CheckContext, width: int | None) -> Iterator[Diagnostic]:
-    rule = context.rules.get("feature_projection")
-    shape = (context.shapes or {}).get(rule["tensor"]) if rule else None
-    if rule is None or shape is None or width is None or len(shape) < 2:
+def _check_projection(context: CheckContext, rule: Mapping[str, Any], width: int) -> Iterator[Diagnostic]:
+    """``feature_projection``: a tensor that takes ``features`` (or ``count``) hidden states of the target side by side."""
+    shape = (context.shapes or {}).get(rule["tensor"], ())
+    if len(shape) < 2:
         return
     found = context.facts.get(rule["features"]) if "features" in rule else None
     count = rule.get("count") if found is None else len(found.value)
-    if shape[1] % width:
-        message = f"{rule['tensor']} takes {shape[1]} inputs, which is not a multiple of the target's hidden size {width}"
-        yield finding("hidden-size-mismatch", "draft.hidden_size", message, "use a draft that was trained for this target")
-    elif count is not None and shape[1] != count * width:
+    if count is not None and shape[1] == count * width:
+        return
+    own = context.fact("hidden_size")
+    if shape[1] % width or (own not in (None, width) and shape[1] == (count or 0) * own):
+        message = f"{rule['tensor']} takes {shape[1]} inputs, which do not come from hidden states of the target's width, {width}"
+        yield finding(
+            "hidden-size-mismatch", "draft.hidden_size", message, "use a draft that was trained for this target"
+        )
+    elif count is not None:
         features = f"{count} features of width {width} are {count * width} values"
         message = f"{features}, but {rule['tensor']} has shape {list(shape)}: it takes {shape[1]}"
         at = context.at(rule["features"]) if found is not None else "draft.hidden_size"

@@ -100,7 +100,9 @@ def _index_files(index: Path) -> list[Path]:
     names = sorted(set(mapping.values()))
     inside = [n for n in names if Path(n).name == n]
     if inside != names:
-        raise CheckpointFault(f"{index.name} names files outside its directory: {sorted(set(names) - set(inside))[0]!r}")
+        raise CheckpointFault(
+            f"{index.name} names files outside its directory: {sorted(set(names) - set(inside))[0]!r}"
+        )
     missing = [n for n in names if not (index.parent / n).is_file()]
     if missing:
         raise CheckpointFault(
@@ -157,6 +159,6 @@ def _pickle_fault(files: list[Path]) -> CheckpointFault:
     return CheckpointFault(
         f"{files[0].name} is a pickle, which can run code when it is loaded; only safetensors and GGUF weights are read",
         code="pickle-weights",
-        fix="convert it on a machine you trust: python -c \"import torch, safetensors.torch as s; "
+        fix='convert it on a machine you trust: python -c "import torch, safetensors.torch as s; '
         f"s.save_file({{k: v.contiguous() for k, v in torch.load('{files[0].name}', weights_only=True).items()}}, 'model.safetensors')\"",
     )

@@ -94,7 +94,9 @@ def _extended(existing: Any, rule: Mapping[str, Any], config: Mapping[str, Any])
     if more is None:
         more = [rule.get("fill")] * (count if type(count) is int else int(rule.get("default_count", 1)))
     elif count is not None and len(more) != count:
-        raise CheckpointFault(f"{rule['key']} has {len(more)} entries but {rule['count']} is {count}", code="checkpoint-contract")
+        raise CheckpointFault(
+            f"{rule['key']} has {len(more)} entries but {rule['count']} is {count}", code="checkpoint-contract"
+        )
     return [*(existing if isinstance(existing, (list, tuple)) else ()), *more]
 
 

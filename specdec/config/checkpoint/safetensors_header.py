@@ -16,7 +16,17 @@ DTYPE_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
     "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
 }  # fmt: skip
-_INTEGER_FORMAT = {"BOOL": "B", "U8": "B", "I8": "b", "I16": "h", "U16": "H", "I32": "i", "U32": "I", "I64": "q", "U64": "Q"}
+_INTEGER_FORMAT = {
+    "BOOL": "B",
+    "U8": "B",
+    "I8": "b",
+    "I16": "h",
+    "U16": "H",
+    "I32": "i",
+    "U32": "I",
+    "I64": "q",
+    "U64": "Q",
+}
 
 
 @dataclass(frozen=True)
@@ -59,9 +69,13 @@ def _entries(header: dict[str, Any], path: Path, data_start: int, size: int) -> 
     for name, info in header.items():
         if name == "__metadata__":
             continue
-        dtype, shape, offsets = (info.get(k) for k in ("dtype", "shape", "data_offsets")) if isinstance(info, dict) else (None,) * 3
+        dtype, shape, offsets = (
+            (info.get(k) for k in ("dtype", "shape", "data_offsets")) if isinstance(info, dict) else (None,) * 3
+        )
         if not isinstance(dtype, str) or not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2:
-            raise CheckpointFault(f"{path.name}: the entry of tensor {name!r} lacks a valid dtype, shape or data_offsets")
+            raise CheckpointFault(
+                f"{path.name}: the entry of tensor {name!r} lacks a valid dtype, shape or data_offsets"
+            )
         begin, end = offsets
         if begin > end or data_start + end > size:
             raise CheckpointFault(

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 
 from specdec.config.checkpoint.evaluate import value_of
 from specdec.config.checkpoint.facts import read_facts
+from specdec.config.checkpoint.tensors import normalised_shapes
 from specdec.config.checkpoint.value import Checkpoint
 from specdec.config.diagnostics import Diagnostic, Found, Origin
 from specdec.config.record_types import TargetRecord
 from specdec.config.registry import Registry
 
+# fact, tensor, axis: what a language model's embedding tells about its config
+SHAPES = (("vocab_size", "embed_tokens.weight", 0), ("hidden_size", "embed_tokens.weight", 1))
 TARGET_FACTS = "target"  # the fact set of speculators.yaml that a target is read with
 
 
@@ -26,6 +29,20 @@ def read_target_facts(target: Checkpoint | None, registry: Registry) -> tuple[di
         if value:
             facts[name] = Found(value, Origin("checkpoint", name))
     return facts, findings
+
+
+def check_target(target: Checkpoint | None, facts: Mapping[str, Found]) -> list[Diagnostic]:
+    """The target's config against its own tensors."""
+    shapes = normalised_shapes(target) if target is not None else None
+    findings = []
+    for fact, tensor, axis in SHAPES if shapes else ():
+        shape, found = (shapes or {}).get(tensor), facts.get(fact)
+        if shape is not None and found is not None and axis < len(shape) and shape[axis] != found.value:
+            message = f"the config says {fact} {found.value}, but {tensor} has shape {list(shape)}: {shape[axis]}"
+            at = f"target.{found.origin.detail}"
+            fix = "use the config.json that was saved with these weights"
+            findings.append(Diagnostic("checkpoint-config-vs-weights", "error", at, message, fix=fix))
+    return findings
 
 
 def target_model_type(target: Checkpoint) -> str:
@@ -51,8 +68,12 @@ def matching_targets(registry: Registry, target: Checkpoint | None) -> list[Targ
 
 def record_facts(registry: Registry, target: Checkpoint | None) -> dict[str, Found]:
     """``facts`` of the matching target records: what the target settles about its drafts."""
-    origin = Origin("target", "target.model_type", inputs=("target.model_type",))
-    return {name: Found(value, origin) for record in matching_targets(registry, target) for name, value in record.facts.items()}
+    origin = Origin("target", "model_type", inputs=("target.model_type",))
+    return {
+        name: Found(value, origin)
+        for record in matching_targets(registry, target)
+        for name, value in record.facts.items()
+    }
 
 
 def default_aux_layers(registry: Registry, target: Checkpoint | None, facts: Mapping[str, Found]) -> list[int] | None:

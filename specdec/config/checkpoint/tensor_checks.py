@@ -8,7 +8,7 @@ from typing import Any
 
 from specdec.config.checkpoint.context import CheckContext, finding
 from specdec.config.checkpoint.tensors import layer_count
-from specdec.config.diagnostics import Diagnostic
+from specdec.config.diagnostics import Diagnostic, Found, Origin
 
 MISMATCH = "checkpoint-config-vs-weights"
 
@@ -42,9 +42,11 @@ def check_flags(context: CheckContext) -> Iterator[Diagnostic]:
             how = f"{key} is false" if context.stated(fact) else f"the config has no {key}"
             message = f"the weights hold {tensor}, but {how}, so it would not be used"
             yield finding(MISMATCH, context.at(fact), message, f"set {key}: true in the config.json")
-        elif flag and not stored and context.stated(fact) and context.listing_is_whole:
+        elif flag and not stored and context.stated(fact):
             message = f"{key} is true, but the weights hold no {tensor}"
-            yield finding(MISMATCH, context.at(fact), message, f"set {key}: false in the config.json, or use the right weights")
+            yield finding(
+                MISMATCH, context.at(fact), message, f"set {key}: false in the config.json, or use the right weights"
+            )
 
 
 def check_layers(context: CheckContext) -> Iterator[Diagnostic]:
@@ -79,12 +81,32 @@ def check_heads(context: CheckContext) -> Iterator[Diagnostic]:
         yield finding("head-count-invalid", context.at("num_key_value_heads"), message, "correct the config.json")
 
 
-def shared_weights(context: CheckContext) -> dict[str, Any]:
+def check_own_embeddings(context: CheckContext) -> Iterator[Diagnostic]:
+    """Embeddings of another width than the target's cannot be shared with it."""
+    tensor = context.rules.get("shared", {}).get("embed_tokens")
+    ours, theirs = context.fact("hidden_size"), context.target("hidden_size")
+    if tensor is None or context.shapes is None or tensor in context.shapes or None in (ours, theirs) or ours == theirs:
+        return
+    message = (
+        f"the draft has width {ours} and the target {theirs}, so it needs embeddings of its own, but stores no {tensor}"
+    )
+    yield finding(
+        "missing-tensor", "speculative.model", message, "use the checkpoint as it was trained, with this tensor"
+    )
+
+
+def shared_weights(context: CheckContext) -> dict[str, Found]:
     """``shared``: weight -> "draft" when the checkpoint stores its tensor, else "target"; empty when tensors are not known."""
     shared: Mapping[str, str] = context.rules.get("shared", {})
     if context.shapes is None:
         return {}
-    return {weight: "draft" if tensor in context.shapes else "target" for weight, tensor in shared.items()}
+    own = {weight: tensor in context.shapes for weight, tensor in shared.items()}
+    return {
+        weight: Found("draft", Origin("checkpoint", shared[weight]))
+        if stored
+        else Found("target", Origin("target", f"the draft stores no {shared[weight]}"))
+        for weight, stored in own.items()
+    }
 
 
 def _word(part: Any) -> str:

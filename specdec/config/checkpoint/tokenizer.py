@@ -51,9 +51,11 @@ def compare_tokenizers(target: TokenizerInfo | None, draft: TokenizerInfo | None
         if ours != theirs:
             return TokenizerComparison("different", token_id, ours, theirs)
     longer = target if target.size > draft.size else draft
-    return TokenizerComparison("extended", shared, target.tokens.get(shared), draft.tokens.get(shared)) if (
-        longer.size > shared
-    ) else TokenizerComparison("identical")
+    return (
+        TokenizerComparison("extended", shared, target.tokens.get(shared), draft.tokens.get(shared))
+        if (longer.size > shared)
+        else TokenizerComparison("identical")
+    )
 
 
 def tokenizer_from_list(tokens: Iterable[Any], source: str) -> TokenizerInfo:
@@ -69,13 +71,17 @@ def read_tokenizer(directory: Path) -> TokenizerInfo | None:
             try:
                 return parse(json.loads(path.read_text(encoding="utf-8")), name)
             except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                raise CheckpointFault(f"{name} in {directory} is not a tokenizer file that can be read: {error}") from error
+                raise CheckpointFault(
+                    f"{name} in {directory} is not a tokenizer file that can be read: {error}"
+                ) from error
     return None
 
 
 def _from_tokenizer_json(data: Any, source: str) -> TokenizerInfo:
     vocab = data["model"]["vocab"]
-    tokens = {int(i): t for t, i in vocab.items()} if isinstance(vocab, dict) else {i: v[0] for i, v in enumerate(vocab)}
+    tokens = (
+        {int(i): t for t, i in vocab.items()} if isinstance(vocab, dict) else {i: v[0] for i, v in enumerate(vocab)}
+    )
     added = {int(t["id"]): t["content"] for t in data.get("added_tokens") or ()}
     return TokenizerInfo({**tokens, **added}, frozenset(added), source)
 

@@ -39,7 +39,11 @@ def _keys(config: Mapping[str, Any], known: set[str]) -> Iterator[str]:
             yield str(key)
         elif key in parents and key not in STANDARD_KEYS and isinstance(value, Mapping):
             inner_known = known | STANDARD_KEYS
-            yield from (f"{key}.{i}" for i, v in value.items() if v is not None and f"{key}.{i}" not in known and i not in inner_known)
+            yield from (
+                f"{key}.{i}"
+                for i, v in value.items()
+                if v is not None and f"{key}.{i}" not in known and i not in inner_known
+            )
 
 
 def _paths(keys: tuple[str, ...]) -> Iterator[str]:

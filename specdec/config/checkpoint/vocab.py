@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specdec.config.checkpoint.context import CheckContext, finding
-from specdec.config.checkpoint.tensor_checks import MISMATCH
-from specdec.config.diagnostics import Diagnostic
+from specdec.config.diagnostics import Diagnostic, Severity
 
 MAX_KEPT_MAP = 1024  # a longer map stays in the checkpoint; the finalized config only says that there is one
 
@@ -26,13 +25,25 @@ def check_sizes(context: CheckContext) -> Iterator[Diagnostic]:
         key = context.at(str(fact)).removeprefix("draft.")
         if reduced == ours:
             message = f"{key} is {ours}, the draft's own vocabulary; this field must hold the target's vocabulary size, {target}"
-            yield finding("vocab-field-meaning", context.at(str(fact)), message, f"set {key}: {target} and keep draft_vocab_size: {ours}")
+            yield finding(
+                "vocab-field-meaning",
+                context.at(str(fact)),
+                message,
+                f"set {key}: {target} and keep draft_vocab_size: {ours}",
+            )
         else:
             message = f"{key} is {ours}, but the target's vocabulary has {target} ids"
-            yield finding("vocab-size-differs", context.at(str(fact)), message, "use a draft that was trained for this target")
+            yield finding(
+                "vocab-size-differs", context.at(str(fact)), message, "use a draft that was trained for this target"
+            )
     if reduced is not None and target is not None and reduced > target:
         message = f"draft_vocab_size is {reduced}, larger than the target's vocabulary of {target}"
-        yield finding("vocab-field-meaning", context.at("draft_vocab_size"), message, "use a draft that was trained for this target")
+        yield finding(
+            "draft-vocab-too-large",
+            context.at("draft_vocab_size"),
+            message,
+            "use a draft that was trained for this target",
+        )
 
 
 def check_reduced(context: CheckContext) -> Iterator[Diagnostic]:
@@ -44,12 +55,16 @@ def check_reduced(context: CheckContext) -> Iterator[Diagnostic]:
     for tensor in needs.get("needs", ()):
         if tensor not in context.shapes:
             message = f"the draft's vocabulary has {reduced} of the target's {full} ids, but the checkpoint has no {tensor} of its own"
-            yield finding("missing-tensor", "speculative.model", message, "use the checkpoint as it was trained, with this tensor")
+            yield finding(
+                "missing-tensor", "speculative.model", message, "use the checkpoint as it was trained, with this tensor"
+            )
     for name in needs.get("maps", ()):
         if name not in context.shapes and context.checkpoint.vocab_map(name) is None:
             message = f"the draft's vocabulary has {reduced} of the target's {full} ids, but the checkpoint has no {name} to map them"
-            severity = "error" if context.listing_is_whole else "warning"
-            yield finding("missing-tensor", "speculative.model", message, f"export {name} with the checkpoint", severity)
+            severity: Severity = "error" if context.listing_is_whole else "warning"
+            yield finding(
+                "missing-tensor", "speculative.model", message, f"export {name} with the checkpoint", severity
+            )
 
 
 def check_map(context: CheckContext) -> Iterator[Diagnostic]:
@@ -59,8 +74,8 @@ def check_map(context: CheckContext) -> Iterator[Diagnostic]:
         return
     reduced = context.fact("draft_vocab_size")
     if reduced is not None and len(offsets) != reduced:
-        message = f"draft_vocab_size is {reduced}, but d2t has {len(offsets)} entries"
-        yield finding(MISMATCH, context.at("draft_vocab_size"), message, "use the config.json that was saved with these weights")
+        message = f"d2t has {len(offsets)} entries, but draft_vocab_size is {reduced}"
+        yield finding("d2t-length", "draft.d2t", message, "use the config.json that was saved with these weights")
     ids = [i + offset for i, offset in enumerate(offsets)]
     if not ids:
         return
@@ -78,8 +93,10 @@ def check_map(context: CheckContext) -> Iterator[Diagnostic]:
         return
     members = context.checkpoint.vocab_map("t2d")
     if members is not None and [i for i, bit in enumerate(members) if bit] != ids:
-        message = f"t2d marks {sum(map(bool, members))} target ids, and they are not the {len(ids)} ids that d2t maps to"
-        yield finding("d2t-t2d-mismatch", "draft.t2d", message, "export both maps again")
+        message = (
+            f"d2t maps to {len(ids)} target ids, and they are not the {sum(map(bool, members))} ids that t2d marks"
+        )
+        yield finding("d2t-disagrees-with-t2d", "draft.d2t", message, "export both maps again")
 
 
 def draft_to_target(context: CheckContext) -> list[int] | None:

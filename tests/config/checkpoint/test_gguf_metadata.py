@@ -36,7 +36,10 @@ def tiny_gguf() -> bytes:
     shapes = {"token_embd.weight": (64, 8), "output_norm.weight": (64,), "blk.0.attn_q.weight": (64, 64),
               "blk.1.attn_k.weight": (64, 32), "blk.1.ffn_down.weight": (128, 64)}  # fmt: skip
     tensors = b"".join(
-        text(name) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in dims) + struct.pack("<IQ", 0, 0)
+        text(name)
+        + struct.pack("<I", len(dims))
+        + b"".join(struct.pack("<Q", d) for d in dims)
+        + struct.pack("<IQ", 0, 0)
         for name, dims in shapes.items()
     )
     return b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(items)) + b"".join(items) + tensors + bytes(4096)

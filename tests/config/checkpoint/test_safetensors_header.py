@@ -26,7 +26,11 @@ def entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
 
 def test_names_shapes_and_values(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
-    header = {"__metadata__": {"format": "pt"}, "d2t": entry("I64", [3], 0, 24), "fc.weight": entry("BF16", [2, 3], 24, 36)}
+    header = {
+        "__metadata__": {"format": "pt"},
+        "d2t": entry("I64", [3], 0, 24),
+        "fc.weight": entry("BF16", [2, 3], 24, 36),
+    }
     path.write_bytes(file_bytes(header, struct.pack("<3q", 0, 1, -3) + bytes(12)))
     entries = read_header(path)
     assert {n: e.shape for n, e in entries.items()} == {"d2t": (3,), "fc.weight": (2, 3)}
@@ -76,7 +80,16 @@ def test_no_bytes_make_a_traceback(tmp_path_factory: pytest.TempPathFactory, gar
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=3) | st.dictionaries(st.sampled_from(["a", "dtype", "shape", "data_offsets"]), x, max_size=4), max_leaves=12))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda x: (
+            st.lists(x, max_size=3)
+            | st.dictionaries(st.sampled_from(["a", "dtype", "shape", "data_offsets"]), x, max_size=4)
+        ),
+        max_leaves=12,
+    )
+)
 def test_no_json_header_makes_a_traceback(tmp_path_factory: pytest.TempPathFactory, header: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzz_json.safetensors"
     path.write_bytes(file_bytes(header, bytes(16)))
