@@ -48,6 +48,7 @@ class FactSpec:
     default_in_speculators_format: Any = None
     has_default: bool = False
     convert: str | None = None  # named conversion, see specdec/config/checkpoint/convert.py
+    key_converts: Mapping[str, str] = field(default_factory=dict)  # key -> conversion, where keys differ in convention
     required: bool = False
     summary: str = ""
     source: Source | None = None
@@ -62,6 +63,8 @@ class RewriteSpec:
     n_predict: Mapping[str, Any] | None = None  # {key: dotted, default: n} or {constant: n}
     promote: str | None = None  # sub-config that becomes the top level (deep copy)
     copy: Mapping[str, str] = field(default_factory=dict)  # canonical key <- dotted key
+    append: Mapping[str, Any] = field(default_factory=dict)  # list key <- {key: dotted, fill: value, count: dotted key}
+    final: bool = False  # no later row looks at the result
     errors: tuple[Mapping[str, Any], ...] = ()
     source: Source | None = None
 
@@ -77,7 +80,18 @@ class RuleSpec:
     severity: Literal["error", "warning", "note"] = "error"
     when: str | None = None
     fix: str | None = None
+    code: str = ""  # diagnostic code; the id unless several rules report the same kind of fault
     source: Source | None = None
+
+
+@dataclass(frozen=True)
+class CapabilityRule:
+    """A capability that a checkpoint or an option changes: ``name`` is ``value`` when ``when`` holds."""
+
+    name: str
+    value: bool
+    when: str  # CEL boolean
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,7 +140,12 @@ class SpeculatorRecord:
     specializations: tuple[Specialization, ...] = ()  # records that take over from this one
     aliases: tuple[Alias, ...] = ()
     tensors: Mapping[str, Any] = field(default_factory=dict)  # what the checkpoint's tensors must look like
-    compatibility: Mapping[str, Any] = field(default_factory=dict)  # feature -> {supported, reason}
+    compatibility: Mapping[str, Any] = field(default_factory=dict)  # feature -> {supported, reason, when}
+    capability_rules: tuple[CapabilityRule, ...] = ()  # evaluated in order, the last that holds wins
+    reasons: Mapping[str, str] = field(default_factory=dict)  # capability -> why it is off, for messages
+    accepts: str | None = None  # CEL boolean: named explicitly, it may run a checkpoint that declares something else
+    fallback: bool = False  # its `declares` counts only when no other record's holds, and never contradicts a method
+    origin: str = "built in"  # which file or package brought the record
     source: Source | None = None
 
 
@@ -145,3 +164,33 @@ class TargetRecord:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     rules: tuple[RuleSpec, ...] = ()
     source: Source | None = None
+
+
+@dataclass(frozen=True)
+class KnownFamily:
+    """A checkpoint family that is recognised, and refused with a message instead of being misread."""
+
+    name: str
+    title: str
+    declares: str  # CEL boolean over draft.*
+    message: str
+
+
+@dataclass(frozen=True)
+class Feature:
+    """An engine feature whose support differs between speculators; ``when`` says that a configuration uses it."""
+
+    name: str
+    title: str
+    summary: str
+    when: str | None = None  # CEL boolean over engine.*, options.*; None: decided per request
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A typed name that expressions may use: ``engine.max_num_seqs``, ``draft.max_model_len``."""
+
+    name: str
+    type: str  # as FactSpec.type
+    summary: str = ""
+    default: Any = None  # used by expressions when the resolver has no value
