@@ -125,7 +125,7 @@ def parse(text: str, name: str = "<text>") -> Document:
     lines = _LINE_BREAK.split(text)
     loader = None
     try:
-        loader = _Loader(text)
+        loader = _Loader(_json_tabs(text) if name.endswith(".json") else text)
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, name, lines) from None
@@ -146,6 +146,11 @@ def parse(text: str, name: str = "<text>") -> Document:
     document = Document(name, None, node, lines)
     document.data = _build(node, (), document)
     return document
+
+
+def _json_tabs(text: str) -> str:
+    """JSON may be indented with tabs; columns stay the same."""
+    return re.sub(r"(?m)^[ \t]+", lambda found: found[0].replace("\t", " "), text)
 
 
 def fatal(code: str, name: str, message: str) -> SourceError:
