@@ -1,0 +1,112 @@
+"""``specdec generate``: run prompts with the embedded engine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from specdec.cli.common import OVERRIDE_HELP, exit_code, print_findings, split_arguments
+from specdec.config.speculative import SpeculativeConfig
+
+HELP = "generate text with the embedded engine"
+DESCRIPTION = """Generate text for prompts from --prompt, --prompts FILE (JSON lines) or standard input. Text goes to standard
+output as it comes; speed and acceptance go to standard error. Without FILE the packaged default is used."""
+EPILOG = f"""{OVERRIDE_HELP}
+
+examples:
+  specdec generate --prompt "Why is the sky blue?"
+  specdec generate run.yaml speculative.num_speculative_tokens=6 --prompts questions.jsonl --json
+  echo "Name three rivers." | specdec generate run.yaml sampling.temperature=0.8 sampling.seed=7
+  specdec generate run.yaml --prompt "Hello" --compare      with and without speculation, side by side
+
+exit codes: 0 fine, 1 the configuration or a request has errors, 2 something could not be read"""
+KEYS = ("prompt", "prompt_token_ids", "messages", "turns", "text")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("items", nargs="*", metavar="FILE|KEY=VALUE", help="configuration file, and overrides")
+    parser.add_argument("--prompt", action="append", default=[], help="a prompt; may be given several times")
+    parser.add_argument(
+        "--prompts", metavar="FILE", help=f"JSON lines, each a string or an object with one of: {', '.join(KEYS)}"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object a request")
+    parser.add_argument("--raw", action="store_true", help="do not use the tokenizer's chat template")
+    parser.add_argument("--no-speculation", action="store_true", help="decode plainly: the baseline")
+    parser.add_argument("--compare", action="store_true", help="run with and without speculation and show both")
+    parser.add_argument("--quiet", action="store_true", help="print no summary")
+
+
+def run(args: argparse.Namespace) -> int:
+    from specdec.cli.prompts import PromptFileError, read_prompts
+    from specdec.cli.resolving import resolve_all
+
+    files, overrides = split_arguments(args.items)
+    if len(files) > 1:
+        print(f"specdec generate: error: one file at a time, got {', '.join(files)}", file=sys.stderr)
+        return 2
+    _, resolution = next(iter(resolve_all(files[0] if files else None, overrides)))
+    findings = [d for d in resolution.diagnostics if d.severity != "note"]
+    print_findings(findings, stream=sys.stderr)
+    if resolution.config is None:
+        return exit_code(findings)
+    config = resolution.config
+    problem = cannot_run(config)
+    if problem and not args.no_speculation:
+        print(f"specdec generate: error: {problem}", file=sys.stderr)
+        return 1
+    try:
+        prompts = read_prompts(args.prompt, args.prompts, sys.stdin)
+    except PromptFileError as error:
+        print(f"specdec generate: error: {error}", file=sys.stderr)
+        return 2
+    from specdec.engine.errors import EngineError
+    from specdec.engine.sampling_params import SamplingParamsError
+
+    try:
+        return generate(args, config, prompts)
+    except (EngineError, SamplingParamsError) as error:
+        print(f"specdec generate: error: {error}", file=sys.stderr)
+        return 1
+
+
+def cannot_run(config: SpeculativeConfig) -> str | None:
+    """Why the embedded engine does not run this method; None when it does."""
+    status = config.record.engines.get("embedded")
+    if status in (True, "yes"):
+        return None
+    return (
+        f"{config.method} is {status} in the embedded engine; decode without it (--no-speculation), choose a method that "
+        "runs here ('specdec list'), or run it elsewhere ('specdec export vllm')"
+    )
+
+
+def generate(args: argparse.Namespace, config: SpeculativeConfig, prompts: list[Any]) -> int:
+    """Load the engine, run the prompts, print outputs and the summary."""
+    from specdec.cli import generation
+    from specdec.cli.generation_report import Run, summary
+
+    params = generation.sampling_params(config)
+    modes = [False] if args.no_speculation else [True, False] if args.compare else [True]
+    runs: list[Run] = []
+    llm = generation.load(config, speculate=modes[0])
+    for speculate in modes:
+        label = config.method if speculate else "no speculation"
+        generation.choose(llm, params, speculate)
+        shown = (
+            args.json or not runs
+        )  # the text of the second run of a comparison is the same kind of text: not repeated
+        outputs, seconds = generation.run_prompts(
+            llm, prompts, params, speculate, chat=not args.raw, stream=shown and not args.json
+        )
+        if args.json and not runs:
+            for output in outputs:
+                print(json.dumps(output.to_dict(), ensure_ascii=False), flush=True)
+        runs.append(Run(label, outputs, seconds))
+    if not args.quiet:
+        print(summary(runs, config if runs[0].label == config.method else None), file=sys.stderr)
+    failed = [output for output in runs[0].outputs if output.error is not None]
+    for output in failed:
+        print(f"specdec generate: error: {output.request_id}: {output.error}", file=sys.stderr)
+    return 1 if failed else 0

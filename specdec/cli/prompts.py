@@ -1,0 +1,62 @@
+"""Prompts for ``generate`` and ``bench``: from arguments, a JSON-lines file, or standard input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+TEXT_KEYS = ("prompt", "text")
+
+
+class PromptFileError(ValueError):
+    """The prompts could not be read; the message says where and what is allowed."""
+
+
+def read_prompts(given: Sequence[str], file: str | None, stdin: TextIO) -> list[Any]:
+    """Prompts in order: arguments, then the file's lines, else standard input as one prompt.
+
+    Raises ``PromptFileError`` for a missing file, a line that is not JSON or holds no prompt, and when there is none.
+    """
+    prompts: list[Any] = list(given)
+    if file is not None:
+        prompts += _from_file(file, stdin)
+    if not prompts and not stdin.isatty():
+        text = stdin.read().strip()
+        prompts = [text] if text else []
+    if not prompts:
+        raise PromptFileError("no prompt; use --prompt TEXT, --prompts FILE.jsonl, or pipe text in")
+    return prompts
+
+
+def _from_file(file: str, stdin: TextIO) -> list[Any]:
+    try:
+        text = stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise PromptFileError(f"no file '{file}'") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptFileError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return [_prompt(line, f"{file}:{number}") for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+
+
+def _prompt(line: str, where: str) -> Any:
+    """One line: a JSON string, or an object with a prompt under one of the known keys."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        raise PromptFileError(f'{where}: not JSON; write one object a line, for example {{"prompt": "..."}}') from None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        for key in TEXT_KEYS:
+            if isinstance(value.get(key), str):
+                return value[key]
+        if isinstance(value.get("turns"), list) and value["turns"] and isinstance(value["turns"][0], str):
+            return value["turns"][0]
+        for key in ("messages", "prompt_token_ids"):
+            if isinstance(value.get(key), list):
+                return {key: value[key]}
+    raise PromptFileError(
+        f"{where}: no prompt; the object needs one of prompt, text, turns, messages, prompt_token_ids"
+    )
