@@ -1,7 +1,7 @@
 """Compile every kernel ahead of time, without a GPU, and record registers and spills in kernels/COMPILED.{json,md}.
 
-    python scripts/compile_kernels.py             # all architectures, rewrites the table
-    python scripts/compile_kernels.py --arch 90   # print one architecture, change nothing
+python scripts/compile_kernels.py             # all architectures, rewrites the table
+python scripts/compile_kernels.py --arch 90   # print one architecture, change nothing
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ POINTERS = {
     "b": "*bf16",
     "l": "*i64",
     "i": "*i32",
+    "u": "*u8",
 }  # fmt: skip
 
 
@@ -92,9 +93,11 @@ TYPES = {
     ),
     "l": (
         "tokens argmax target_argmax target_draw drafts seeds positions slots token out last_tokens input_ids "
-        "row_positions judged history lengths scores token_ids"
+        "row_positions judged history lengths scores token_ids "
+        "num_sampled"
     ),
-    "i": "block_arg num_drafts row_start num_accepted kind length best_at plain_at request counters num_sampled row_request",
+    "u": "invalid",
+    "i": "block_arg num_drafts row_start num_accepted kind length best_at plain_at request counters row_request",
 }
 BY_NAME = {name: kind for kind, names in TYPES.items() for name in names.split()}
 

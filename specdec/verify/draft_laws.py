@@ -16,15 +16,29 @@ class DraftLaws(Protocol):
     def row(self, request: int, step: int, temperature: float) -> RowLaw:
         """The law of one draft step, over the draft vocabulary."""
 
+    def prob(self, request: int, step: int) -> float | None:
+        """q of the drawn token if it was kept, which spares reading the row of an accepted draft."""
+
+    def dense(self) -> DenseDraftLogits:
+        """The same laws as full logits."""
+
 
 @dataclass(frozen=True)
 class DenseDraftLogits:
     """Full draft logits, before temperature, exactly the values that the tokens were drawn from."""
 
     logits: torch.Tensor  # [R, K, V_draft], any float dtype
+    token_probs: torch.Tensor | None = None  # [R, K] q of the drawn tokens where known, NaN where not
 
     def row(self, request: int, step: int, temperature: float) -> RowLaw:
         return RowLaw(self.logits[request, step], temperature)
+
+    def prob(self, request: int, step: int) -> float | None:
+        q = float("nan") if self.token_probs is None else float(self.token_probs[request, step])
+        return None if q != q else q
+
+    def dense(self) -> DenseDraftLogits:
+        return self
 
 
 @dataclass(frozen=True)
@@ -38,8 +52,10 @@ class TopKDraftLogits:
     def row(self, request: int, step: int, temperature: float) -> RowLaw:
         return RowLaw(self._scatter(self.ids[request, step], self.logits[request, step]), temperature)
 
+    def prob(self, request: int, step: int) -> float | None:
+        return None
+
     def dense(self) -> DenseDraftLogits:
-        """The same laws with -inf outside the candidates."""
         return DenseDraftLogits(self._scatter(self.ids, self.logits))
 
     def _scatter(self, ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
@@ -47,3 +63,8 @@ class TopKDraftLogits:
         full = logits.new_full((*ids.shape[:-1], self.vocab_size + 1), -torch.inf)
         full.scatter_(-1, torch.where(ids < 0, self.vocab_size, ids).long(), logits)
         return full[..., : self.vocab_size]
+
+
+def dense_logits(laws: DraftLaws | torch.Tensor | None) -> torch.Tensor | None:
+    """[R, K, V'] logits of any form of draft laws; None for one-hot drafts."""
+    return laws if laws is None or isinstance(laws, torch.Tensor) else laws.dense().logits

@@ -56,7 +56,11 @@ class EagerRound:
         return self._row(row).probs()
 
     def draft_prob(self, row: int, token: int) -> float:
-        return 1.0 if self.one_hot else self._draft_row(row).prob(token)
+        if self.one_hot:
+            return 1.0
+        assert self.draft_laws is not None
+        known = self.draft_laws.prob(self.request, row)
+        return self._draft_row(row).prob(token) if known is None else known
 
     def draft_law(self, row: int) -> torch.Tensor:
         q, size = self._draft_row(row).probs(), self.logits.shape[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +20,14 @@ from specdec.verify.rules.synthetic import synthetic
 Rule = Callable[[Round], list[int]]
 
 
+class Kernel(Enum):
+    """Which kernel judges the drafts on a device."""
+
+    CHAIN = "chain"
+    BLOCK = "block"
+    COUPLED = "coupled"
+
+
 @dataclass(frozen=True)
 class Mode:
     """One way to verify."""
@@ -28,7 +37,8 @@ class Mode:
     lossless: bool = True
     reads_draft_laws: bool = True  # False: drafts count as one-hot even when their logits are known
     couples_drafts: bool = False  # drafting should use the target's own noise
-    synthetic_rates: tuple[float, ...] | None = None
+    kernel: Kernel | None = None  # how the device pipeline judges; None = only the eager form exists
+    rates: tuple[float, ...] | None = None  # conditional acceptance rates that replace the test
 
 
 def _synthetic(rates: Any = None, length: float | None = None, k: int | None = None) -> Mode:
@@ -44,7 +54,8 @@ def _synthetic(rates: Any = None, length: float | None = None, k: int | None = N
     if any(not 0 <= x <= 1 for x in rates) or any(b > a for a, b in pairwise(rates)):
         raise ValueError(f"synthetic acceptance rates {list(rates)} must lie in [0, 1] and not increase")
     rule = synthetic(rates)
-    return Mode(rule, rule, lossless=False, reads_draft_laws=False, synthetic_rates=rates)
+    conditional = tuple(laws.conditional_rates(rates))
+    return Mode(rule, rule, lossless=False, reads_draft_laws=False, kernel=Kernel.CHAIN, rates=conditional)
 
 
 def _fly(window: int | None = None, entropy_threshold: float = 0.3, entropy_top_k: int = 3) -> Mode:
@@ -57,9 +68,9 @@ def _fly(window: int | None = None, entropy_threshold: float = 0.3, entropy_top_
 
 
 _FACTORIES: Mapping[str, Callable[..., Mode]] = {
-    "standard": lambda: Mode(standard),
-    "block": lambda: Mode(block),
-    "coupled": lambda: Mode(coupled, reads_draft_laws=False, couples_drafts=True),
+    "standard": lambda: Mode(standard, kernel=Kernel.CHAIN),
+    "block": lambda: Mode(block, kernel=Kernel.BLOCK),
+    "coupled": lambda: Mode(coupled, reads_draft_laws=False, couples_drafts=True, kernel=Kernel.COUPLED),
     "synthetic": _synthetic,
     "fly": _fly,
 }

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from specdec_kernels.backend import use_triton
 
-from specdec.verify.draft_laws import DenseDraftLogits, DraftLaws
+from specdec.verify.draft_laws import DenseDraftLogits, DraftLaws, dense_logits
 from specdec.verify.eager_round import EagerRound
 from specdec.verify.modes import Mode, make_mode
 from specdec.verify.noise import NoiseLedger, RoundNoise
@@ -64,12 +65,14 @@ class Verifier:
         row stride. A draft that the target forbids must keep its id: replacing it by -1 after looking at it is
         lossless only for one-hot drafts. Raises ValueError when shapes disagree.
         """
-        drafts, counts = _drafts_and_counts(target_logits, draft_ids, num_drafts)
-        temperature, seeds, positions = _listed(temperature), _listed(seeds), _listed(positions)
         num_requests, k = draft_ids.shape
         for name, values in (("temperature", temperature), ("seeds", seeds), ("positions", positions)):
             if len(values) != num_requests:
                 raise ValueError(f"{name} has {len(values)} values for {num_requests} requests; give one per request")
+        if self.mode.kernel is not None and self.ledger is None and use_triton(target_logits, self.backend):
+            return self._on_device(target_logits, draft_ids, num_drafts, draft_laws, temperature, seeds, positions)
+        drafts, counts = _drafts_and_counts(target_logits, draft_ids, num_drafts)
+        temperature, seeds, positions = _listed(temperature), _listed(seeds), _listed(positions)
         if isinstance(draft_laws, torch.Tensor):
             draft_laws = DenseDraftLogits(draft_laws)
         if not self.mode.reads_draft_laws:
@@ -102,6 +105,24 @@ class Verifier:
             ),
             torch.tensor([len(row) for row in rows], dtype=torch.int64, device=device),
             torch.tensor(invalid, dtype=torch.bool, device=device),
+        )
+
+    def _on_device(
+        self,
+        target_logits: torch.Tensor,
+        draft_ids: torch.Tensor,
+        num_drafts: Sequence[int] | torch.Tensor | None,
+        draft_laws: DraftLaws | torch.Tensor | None,
+        temperature: Any,
+        seeds: Any,
+        positions: Any,
+    ) -> Verified:
+        from specdec.verify.device_round import verify_on_device
+
+        dense = dense_logits(draft_laws) if self.mode.reads_draft_laws else None
+        inputs = (num_drafts, temperature, seeds, positions)
+        return Verified(
+            *verify_on_device(self.mode, target_logits, draft_ids, dense, *inputs, self.gumbel, self.backend)
         )
 
 

@@ -20,8 +20,10 @@ def fused_verify(
     *,
     block_size: int = 4096,
     backend: str = "auto",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids [R, K + 1] int64 (-1 beyond the count) and counts [R] int64; K = 0 is plain sampling.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Token ids [R, K + 1] int64 (-1 beyond the count), counts [R] int64 and invalid [R] bool; K = 0 is plain sampling.
+
+    A request is invalid if a row that was read had no finite logit.
 
     The same tokens as row_stats, accept and residual_sample with one-hot drafts and inverse-CDF draws.
     """

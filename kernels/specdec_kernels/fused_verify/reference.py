@@ -19,8 +19,8 @@ def fused_verify(
     seeds: torch.Tensor,
     positions: torch.Tensor,
     block_size: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids [R, K + 1] and their count [R]; see the package."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Token ids [R, K + 1], their count [R] and invalid [R]; see the package."""
     num_requests, k = drafts.shape
     request = row_request.long()
     local = torch.arange(len(target), device=target.device) - row_start.long()[request]
@@ -33,4 +33,6 @@ def fused_verify(
     column = torch.arange(k + 1, device=target.device)[None]
     count = plan.num_accepted.long()[:, None]
     ids = torch.where(column < count, padded, torch.where(column == count, drawn[:, None], -1))
-    return ids, plan.num_accepted.long() + 1
+    read = (stats.maximum == -torch.inf) & (local <= plan.num_accepted.long()[request])
+    invalid = torch.zeros(num_requests, dtype=torch.int64, device=target.device).index_add(0, request, read.long()) > 0
+    return ids, plan.num_accepted.long() + 1, invalid

@@ -50,7 +50,8 @@ def draw_without(
 @triton.jit
 def fused_verify_kernel(
     target, drafts, num_drafts, row_start, row_request, temperature, seeds, positions, block_max, block_sum, block_arg,
-    counters, token_ids, num_sampled, stride, vocab_size, num_blocks, k, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+    counters, token_ids, num_sampled, invalid, stride, vocab_size, num_blocks, k,
+    BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     row, block = tl.program_id(0), tl.program_id(1)
     r = tl.load(row_request + row)
@@ -67,6 +68,7 @@ def fused_verify_kernel(
         start = tl.load(row_start + r)
         seed, position = tl.load(seeds + r), tl.load(positions + r)
         count = 0
+        bad = 0
         alive = 1
         for i in range(0, n):
             if alive == 1:
@@ -76,6 +78,7 @@ def fused_verify_kernel(
                 logit = tl.load(
                     target + (start + i).to(tl.int64) * stride + x, mask=known, other=float("-inf")
                 )  # fmt: skip
+                bad += tl.where(best == float("-inf"), 1, 0)
                 p = tl.exp(scaled(clean(logit), best, t) - log_total)
                 p = tl.where(best == float("-inf"), tl.where(x == 0, 1.0, 0.0), p)
                 passed = uniform(seed, position + i, i + 1, ACCEPT_ROLE) < p.to(tl.float64)
@@ -85,6 +88,7 @@ def fused_verify_kernel(
                     tl.store(token_ids + r * (k + 1) + i, x)
                     count += 1
         best, log_total, own = combine_stats(block_max, block_sum, block_arg, start + count, num_blocks, t, BLOCKS)
+        bad += tl.where(best == float("-inf"), 1, 0)
         token = own
         if (t > 0) & (best > float("-inf")):
             removed = tl.load(drafts + r * k + count, mask=alive == 0, other=-1)
@@ -98,6 +102,7 @@ def fused_verify_kernel(
         for i in range(count + 1, k + 1):
             tl.store(token_ids + r * (k + 1) + i, -1)
         tl.store(num_sampled + r, (count + 1).to(tl.int64))
+        tl.store(invalid + r, (bad > 0).to(tl.uint8))
 
 
 def fused_verify(
@@ -110,7 +115,7 @@ def fused_verify(
     seeds: torch.Tensor,
     positions: torch.Tensor,
     block_size: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As the reference."""
     assert target.stride(-1) == 1
     (num_requests, k), (num_rows, vocab_size) = drafts.shape, target.shape
@@ -119,11 +124,12 @@ def fused_verify(
     block_sum, block_arg = torch.empty_like(block_max), torch.empty_like(block_max, dtype=torch.int32)
     ids = torch.empty(num_requests, k + 1, dtype=torch.int64, device=target.device)
     count = torch.empty(num_requests, dtype=torch.int64, device=target.device)
+    invalid = torch.empty(num_requests, dtype=torch.uint8, device=target.device)
     if num_requests:
         counters = torch.zeros(num_requests, dtype=torch.int32, device=target.device)
         fused_verify_kernel[(num_rows, num_blocks)](
             target, drafts.contiguous(), num_drafts, row_start, row_request, temperature.float(), seeds, positions,
-            block_max, block_sum, block_arg, counters, ids, count, target.stride(0), vocab_size, num_blocks, k,
+            block_max, block_sum, block_arg, counters, ids, count, invalid, target.stride(0), vocab_size, num_blocks, k,
             BLOCK=block_size, BLOCKS=triton.next_power_of_2(num_blocks), num_warps=8 if block_size > 2048 else 4,
         )  # fmt: skip
-    return ids, count
+    return ids, count, invalid.view(torch.bool)
