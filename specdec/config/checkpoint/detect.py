@@ -10,6 +10,7 @@ from typing import Any
 from specdec.config.checkpoint.evaluate import holds
 from specdec.config.checkpoint.facts import in_speculators_format, read_facts
 from specdec.config.checkpoint.identity import identity_facts
+from specdec.config.checkpoint.rewrites import matches
 from specdec.config.checkpoint.value import Checkpoint
 from specdec.config.record_types import KnownFamily, SpeculatorRecord
 from specdec.config.registry import Registry
@@ -63,7 +64,8 @@ def _holds(
 ) -> bool:
     facts, _ = read_facts(record.facts, checkpoint)
     known = identity if identity is not None else identity_facts(checkpoint)
-    return holds(expression, {**{name: found.value for name, found in facts.items()}, **known})
+    rewritten = any(matches(row.when, checkpoint.config) for row in record.rewrites)
+    return holds(expression, {**{name: found.value for name, found in facts.items()}, **known, "rewrite_matches": rewritten})
 
 
 def _from_target(registry: Registry, target: Checkpoint | None) -> Detection:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-_VARIABLE = re.compile(r"\b(?:draft|target)(?:\.[A-Za-z_]\w*)")
+_VARIABLE = re.compile(r"\b(?:known\.)?(?:draft|target)\.[A-Za-z_]\w*")
+KNOWN = "known."  # known.draft.x: whether draft.x has a value
 
 
 def holds(expression: str, draft: Mapping[str, Any], target: Mapping[str, Any] | None = None) -> bool:
@@ -19,7 +20,9 @@ def value_of(expression: str, draft: Mapping[str, Any], target: Mapping[str, Any
     """The value of the expression, or None when something it needs is not known."""
     program, names = _compiled(expression)
     known = {**{f"draft.{k}": v for k, v in draft.items()}, **{f"target.{k}": v for k, v in (target or {}).items()}}
-    result = program.eval(data={name: known[name] for name in names if known.get(name) is not None})
+    data = {name: known[name] for name in names if known.get(name) is not None}
+    data |= {name: known.get(name.removeprefix(KNOWN)) is not None for name in names if name.startswith(KNOWN)}
+    result = program.eval(data=data)
     value = result.value()
     return value if isinstance(value, (bool, int, float, str)) and "ERROR" not in str(result.type()) else None
 
@@ -29,4 +32,5 @@ def _compiled(expression: str) -> tuple[Any, tuple[str, ...]]:
     from cel_expr_python import cel
 
     names = tuple(sorted(set(_VARIABLE.findall(expression))))
-    return cel.NewEnv(variables={name: cel.Type.DYN for name in names}).compile(expression), names
+    variables = {name: cel.Type.BOOL if name.startswith(KNOWN) else cel.Type.DYN for name in names}
+    return cel.NewEnv(variables=variables).compile(expression), names
