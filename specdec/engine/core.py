@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from specdec.engine.errors import EngineError, RequestError
+from specdec.engine.metrics import EngineMetrics
 from specdec.engine.requests import Request, RequestStates, derive_seed
 from specdec.engine.runner import Runner, StepResult
 from specdec.engine.sampling_params import SamplingParams, SamplingParamsError
@@ -29,6 +30,7 @@ class Engine:
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.num_added = 0
+        self.metrics = EngineMetrics()
 
     @property
     def has_unfinished(self) -> bool:
@@ -63,12 +65,14 @@ class Engine:
             parent=parent,
             child=child,
         )
-        request.state = RequestState(arrived=time.perf_counter())
+        request.state = RequestState()
+        request.metrics.arrival_time, request.metrics.prompt_tokens = time.perf_counter(), len(prompt_token_ids)
         try:
             self._check(request)
             request.state.prepare(request, self.target, self.states.max_model_len)
         except (EngineError, SamplingParamsError) as error:
-            request.finish_reason, request.error = "error", str(error)
+            request.error = str(error)
+            self._end(request, "error")
             return request
         self.waiting.append(request)
         return request
@@ -150,6 +154,7 @@ class Engine:
                     self._fail(request, error)
             raise
         finally:
+            self._account(prefill=chunk > 1)
             for request in batch.requests:
                 if request.finished and request.slot >= 0:
                     self._release(request)
@@ -158,8 +163,7 @@ class Engine:
     def _update(self, result: StepResult) -> list[int]:
         """Move every request on by what it computed and emitted; returns the rejected drafts of each."""
         rejected = []
-        now = time.perf_counter()
-        batch = result.batch
+        batch, now = result.batch, time.perf_counter()
         for i, (request, tokens) in enumerate(zip(batch.requests, result.emitted, strict=True)):
             drafted = batch.num_drafts[i]
             accepted = max(0, len(tokens) - 1)
@@ -169,29 +173,35 @@ class Engine:
             if not tokens:
                 continue
             if result.invalid[i]:
-                request.finish_reason, request.error = "error", "the target gave no finite logit at this position"
+                request.error, request.finish_reason = "the target gave no finite logit at this position", "error"
                 continue
-            if request.num_output:
-                self._observe(request, drafted, accepted, batch.counts[i])
-            request.state.first_token = request.state.first_token or now
             try:
                 cut = request.state.push(request, tokens)
             except (ValueError, KeyError, IndexError, TypeError) as error:
-                request.finish_reason, request.error = "error", f"{type(error).__name__}: {error}"
+                request.error, request.finish_reason = f"{type(error).__name__}: {error}", "error"
                 continue
             old = len(request.token_ids)
             request.token_ids += tokens[: cut.kept]
             self.states.append(request.slot, old, tokens[: cut.kept])
-            if cut.finish_reason is not None:
-                request.finish_reason, request.stop_reason = cut.finish_reason, cut.stop_reason
-                request.state.ended = now
+            request.finish_reason, request.stop_reason = cut.finish_reason, cut.stop_reason
+            request.metrics.first_token_time = request.metrics.first_token_time or now
+            request.metrics.counts.record_step(drafted, accepted, cut.kept)
+            self._tell_controller(request, drafted, accepted, batch.counts[i], len(batch.requests))
         return rejected
 
-    def _observe(self, request: Request, drafted: int, accepted: int, rows: int) -> None:
-        request.stats.observe(drafted, accepted)
-        if self.runner.controller is not None:
-            seconds = self.runner.times.forward + self.runner.times.verify
-            self.runner.controller.observe(request, drafted, accepted, request.drafted_in, seconds, rows)
+    def _account(self, prefill: bool) -> None:
+        """Add the latest step's seconds to the phases."""
+        times = self.runner.times
+        self.metrics.add_seconds("schedule", times.prepare)
+        self.metrics.add_seconds("prefill" if prefill else "verify", times.forward)
+        self.metrics.add_seconds("sample", times.verify)
+        self.metrics.add_seconds("draft", times.draft)
+
+    def _tell_controller(self, request: Request, drafted: int, accepted: int, width: int, batch_size: int) -> None:
+        controller, times = self.runner.controller, self.runner.times
+        if controller is not None and request.num_output > 1:  # the first token comes from a prompt's forward
+            seconds = times.forward + times.verify
+            controller.observe(request, drafted, accepted, request.drafted_in, seconds, width, batch_size)
 
     def _fail(self, request: Request, error: Exception) -> None:
         request.error = str(error) or type(error).__name__
@@ -199,11 +209,14 @@ class Engine:
 
     def _end(self, request: Request, reason: str) -> None:
         request.finish_reason = reason
-        request.state.ended = time.perf_counter()
-        if request.slot >= 0:
-            self._release(request)
+        self._release(request)
 
     def _release(self, request: Request) -> None:
+        """Close the books on a finished request and free its slot."""
+        request.metrics.finish_time, request.metrics.finish_reason = time.perf_counter(), request.finish_reason
+        self.metrics.finish(request.metrics)
+        if request.slot < 0:
+            return
         self.running.remove(request)
         self.runner.finish(request)
         self.states.release(request.slot)

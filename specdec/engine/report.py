@@ -18,26 +18,17 @@ def completion(request: Request) -> CompletionOutput:
         stop_reason=request.stop_reason,
         logprobs=request.logprobs,
         error=request.error,
-        speculation=request.stats,
+        metrics=request.metrics,
     )
 
 
 def request_output(group: Sequence[Request]) -> RequestOutput:
-    """The output of a prompt from its completions; times are seconds from arrival, over the whole group."""
+    """The output of a prompt from its completions."""
     first = group[0]
-    arrived = first.state.arrived
-    started = [r.state.first_token - arrived for r in group if r.state.first_token]
-    ended = [r.state.ended - arrived for r in group if r.state.ended]
-    metrics = {}
-    if started:
-        metrics["time_to_first_token"] = min(started)
-    if ended:
-        metrics["total_time"] = max(ended)
     return RequestOutput(
         request_id=first.request_id,
         prompt=first.prompt,
         prompt_token_ids=first.prompt_token_ids,
         outputs=[completion(r) for r in group],
         finished=all(r.finished for r in group),
-        metrics=metrics,
     )

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from specdec.engine.outputs import SpeculationStats, TokenLogprob
+from specdec.engine.metrics import RequestMetrics
+from specdec.engine.outputs import TokenLogprob
 from specdec.engine.sampling_params import SamplingParams
 
 SEED_MASK = 2**63 - 1
@@ -34,7 +35,7 @@ class Request:
     draft_logits: torch.Tensor | None = None  # [len(drafts), V] what they were drawn from; None = one-hot
     confidences: list[float] | None = None  # [len(drafts)]
     drafted_in: float = 0.0  # seconds spent proposing them, shared evenly in the batch
-    stats: SpeculationStats = field(default_factory=SpeculationStats)
+    metrics: RequestMetrics = field(default_factory=RequestMetrics)
     finish_reason: str | None = None  # stop | length | abort | error
     stop_reason: int | str | None = None  # the stop id or string
     error: str | None = None

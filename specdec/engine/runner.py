@@ -88,6 +88,8 @@ class Runner:
         self.cache.release(request.slot)
         if self.speculator is not None:
             self.speculator.finish_request(request.slot)
+        if self.controller is not None:
+            self.controller.finish(request)
 
     @torch.inference_mode()
     def verify(self, requests: Sequence[Request], chunk: int) -> StepResult:
@@ -169,15 +171,15 @@ class Runner:
             return
         begin = time.perf_counter()
         kept = [batch.requests[i] for i in keep]
-        wanted = [self._wanted(r) if batch.samples[i] else 0 for r, i in zip(kept, keep, strict=True)]
+        wanted = [self._wanted(r, len(kept)) if batch.samples[i] else 0 for r, i in zip(kept, keep, strict=True)]
         drafts = self.speculator.propose(propose_batch(batch, keep, wanted, [rejected[i] for i in keep], last, aux))
         hand_out(drafts, kept, wanted, self.target.vocab_size)
         self.times.draft = time.perf_counter() - begin
         for request in kept:
             request.drafted_in = self.times.draft / len(kept)
 
-    def _wanted(self, request: Request) -> int:
+    def _wanted(self, request: Request, batch_size: int) -> int:
         k = self.max_drafts
         if k and self.controller is not None:
-            k = min(k, self.controller.choose(request))
+            k = min(k, self.controller.choose(request, batch_size))
         return request.num_drafts_allowed(k)

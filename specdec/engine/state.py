@@ -19,10 +19,7 @@ class RequestState:
     sampling: RequestSampling
     stops: StopChecker
 
-    def __init__(self, arrived: float) -> None:
-        self.arrived = arrived  # perf_counter seconds
-        self.first_token = 0.0
-        self.ended = 0.0
+    def __init__(self) -> None:
         self.new_logprobs: list[TokenLogprob] = []  # of the block being pushed
         self.streamed_text = 0  # characters already handed out
         self.streamed_tokens = 0

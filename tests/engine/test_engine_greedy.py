@@ -87,15 +87,14 @@ def test_rejection_at_every_index(index, llama, scripted):
     assert tokens(outputs) == [expected(llama, p) for p in PROMPTS]
     for output in outputs:
         stats = output.outputs[0].speculation
-        full = [i for i, n in enumerate(stats.drafted_per_position) if n]
-        assert all(stats.accepted_per_position[i] == (stats.drafted_per_position[i] if i < index else 0) for i in full)
-        assert 1 + stats.rounds + stats.accepted == COUNT
+        assert stats.acceptance_per_position == [float(i < index) for i in range(len(stats.drafted_per_position))]
+        assert stats.steps + stats.verifier_accepted == stats.emitted == COUNT
 
 
 def test_all_drafts_right_takes_fewest_rounds(llama, scripted):
     llm = LLM(llama, speculator=scripted(oracle(llama, PROMPTS[:1]), k=5), max_model_len=64)
     stats = llm.generate(PROMPTS[0], greedy(max_tokens=25))[0].outputs[0].speculation
-    assert (stats.rounds, stats.accepted, stats.mean_accepted_length) == (4, 20, 6.0)
+    assert (stats.steps, stats.verifier_accepted, stats.mean_accepted_length) == (1 + 4, 20, 6.0)
 
 
 def test_k_changes_between_rounds_including_zero(llama, scripted):

@@ -175,11 +175,15 @@ class Halving:
     def __init__(self):
         self.seen = []
 
-    def choose(self, request):
+    def finish(self, request):
+        self.finished = request
+
+    def choose(self, request, batch_size):
+        assert batch_size == 1
         return 4 // (1 + len(self.seen))
 
-    def observe(self, request, drafted, accepted, draft_seconds, verify_seconds, rows):
-        self.seen.append((drafted, accepted, rows))
+    def observe(self, request, drafted, accepted, draft_seconds, verify_seconds, width, batch_size):
+        self.seen.append((drafted, accepted, width))
         assert draft_seconds >= 0 and verify_seconds > 0
 
 
@@ -188,7 +192,7 @@ def test_a_controller_decides_how_many_drafts(tiny, scripted):
     llm = LLM(tiny("llama"), speculator=scripted(repeat), controller=controller, max_model_len=64)
     llm.generate([1, 2, 1, 2], SamplingParams(temperature=0.0, max_tokens=12))
     assert [drafted for drafted, _, _ in controller.seen[:5]] == [4, 2, 1, 1, 0]
-    assert all(rows == drafted + 1 for drafted, _, rows in controller.seen)
+    assert all(width == drafted + 1 for drafted, _, width in controller.seen)
 
 
 def test_what_cannot_start_says_so(tiny):
