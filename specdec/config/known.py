@@ -70,8 +70,17 @@ class Known:
 
     def option(self, method: str, name: str) -> Mapping[str, Any]:
         """The schema of an option of a method."""
-        part: Mapping[str, Any] = self._definitions.get(METHOD_PREFIX + method, {}).get("properties", {}).get(name, {})
-        return part
+        return self.resolve(self._definitions.get(METHOD_PREFIX + method, {}).get("properties", {}).get(name, {}))
+
+    @cached_property
+    def chains(self) -> frozenset[str]:
+        """Options that hold a list of speculators."""
+        return frozenset(
+            name
+            for method, options in self.methods.items()
+            for name in options
+            if self.option(method, name).get("x-specdec", {}).get("chain")
+        )
 
     def readers(self, option: str) -> list[str]:
         """The methods that read an option."""
@@ -93,41 +102,41 @@ class Known:
 
     def method_at(self, data: Any, path: tuple[Step, ...]) -> str | None:
         """The canonical method of the speculative block at ``path``; None elsewhere or when it names no known method."""
-        if not path or path[0] != SPECULATIVE or len(path) != (2 if len(path) > 1 and isinstance(path[1], int) else 1):
-            return None
         block = data
-        for step in path:
+        for depth, step in enumerate(path):
+            chain = isinstance(step, int) and (depth == 1 or path[depth - 1] in self.chains)
+            if not (step == SPECULATIVE if depth == 0 else chain or step in self.chains):
+                return None
             block = block[step]
-        return self.canonical_method(block.get("method")) if isinstance(block, dict) else None
+        return self.canonical_method(block.get("method")) if path and isinstance(block, dict) else None
 
     def speculative_blocks(self, data: Any) -> Iterator[tuple[tuple[Step, ...], dict[str, Any]]]:
         """Every speculator's own block with its path: one, or one for each link of a chain."""
-        block = data.get(SPECULATIVE) if isinstance(data, dict) else None
-        if isinstance(block, dict):
-            yield (SPECULATIVE,), block
-        elif isinstance(block, list):
-            for i, item in enumerate(block):
-                if isinstance(item, dict):
-                    yield (SPECULATIVE, i), item
+        if isinstance(data, dict):
+            yield from self._blocks((SPECULATIVE,), data.get(SPECULATIVE))
+
+    def _blocks(self, path: tuple[Step, ...], value: Any) -> Iterator[tuple[tuple[Step, ...], dict[str, Any]]]:
+        if isinstance(value, list):
+            for i, item in enumerate(value):
+                yield from self._blocks((*path, i), item)
+        elif isinstance(value, dict):
+            yield path, value
+            for name, links in value.items():
+                if isinstance(links, list) and links and isinstance(links[0], dict) and name in self.chains:
+                    yield from self._blocks((*path, name), links)
 
     def with_known_methods(self, data: Any) -> Any:
         """``data`` with method names that differ from a known name only in case written the known way."""
-        changes = {}
-        for path, block in self.speculative_blocks(data):
-            method = block.get("method")
-            if isinstance(method, str) and method not in self.names and method.lower() in self.lowered:
-                changes[path] = self.lowered[method.lower()]
-        if not changes:
-            return data
-        copy = {**data}
+        changes = {
+            path: self.lowered[block["method"].lower()]
+            for path, block in self.speculative_blocks(data)
+            if isinstance(block.get("method"), str)
+            and block["method"] not in self.names
+            and block["method"].lower() in self.lowered
+        }
         for path, method in changes.items():
-            if len(path) == 1:
-                copy[SPECULATIVE] = {**copy[SPECULATIVE], "method": method}
-            else:
-                chain = list(copy[SPECULATIVE])
-                chain[int(path[1])] = {**chain[int(path[1])], "method": method}
-                copy[SPECULATIVE] = chain
-        return copy
+            data = _with(data, (*path, "method"), method)
+        return data
 
     def needs_other_records(self, data: Any) -> bool:
         """Whether ``data`` brings records or names a method that this schema does not know."""
@@ -143,3 +152,12 @@ class Known:
         part = self.option(method, key) if method else {}
         example = next(iter(part.get("examples", ())), part.get("default"))
         return f"add '{key}: {example}'" if example is not None else f"add '{key}: ...'"
+
+
+def _with(data: Any, path: tuple[Step, ...], value: Any) -> Any:
+    """A copy of ``data`` with another value at ``path``; what is not on the path is shared."""
+    if not path:
+        return value
+    copy = list(data) if isinstance(data, list) else dict(data)
+    copy[path[0]] = _with(data[path[0]], path[1:], value)  # type: ignore[index,call-overload]
+    return copy

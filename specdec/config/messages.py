@@ -126,10 +126,10 @@ def _unknown_method(known: Known, value: Any) -> tuple[str, str]:
     methods = sorted(known.methods)
     near = nearest(value, [*methods, *known.names]) if isinstance(value, str) else None
     canonical = known.canonical_method(near) if near else None
-    message = f"{quote(value)} is not a method; there are {', '.join(methods)}"
+    message = f"{quote(value)} is not a method"
     if canonical:
-        return message, f"did you mean '{canonical}'?"
-    return message, "use one of them; 'specdec list' says what each needs"
+        return message, f"did you mean '{canonical}'? ('specdec list' shows all)"
+    return f"{message}; there are {', '.join(methods)}", "use one of them; 'specdec list' says what each needs"
 
 
 def _limits(schema: Any) -> str:

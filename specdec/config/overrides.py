@@ -13,7 +13,7 @@ from typing import Any
 
 from specdec.config.diagnostics import Diagnostic, Source
 from specdec.config.override_syntax import ROOT_KEYS, Parsed, command_line, parse_override
-from specdec.config.paths import Step, format_path, parse_path
+from specdec.config.paths import Step, format_path
 from specdec.config.render import quote
 
 GROUP = "speculative"
@@ -32,7 +32,7 @@ class OverrideError(ValueError):
 
 def apply_overrides(
     data: Any, overrides: Sequence[str], registry: Any
-) -> tuple[Any, dict[str, Source], list[Diagnostic]]:
+) -> tuple[Any, dict[tuple[Step, ...], Source], list[Diagnostic]]:
     """``data`` after the overrides, where each overridden path comes from, and what was wrong.
 
     ``registry`` has ``records``, or is itself a collection of method names. ``data`` is not changed. Unknown keys are
@@ -49,18 +49,18 @@ def apply_overrides(
         found += _fits(base, override)
     if any(d.severity == "error" for d in found):
         return data, {}, found
-    sources: dict[str, Source] = {}
+    sources: dict[tuple[Step, ...], Source] = {}
     for override in parsed:
         for leaf in override.leaves():
             full = _indexed(base, leaf)
-            sources[format_path(full)] = override.source()
+            sources[full] = override.source()
             for length in range(1, len(full)):  # parents that only exist because of this override
                 if not _has(base, full[:length]):
-                    sources.setdefault(format_path(full[:length]), override.source())
+                    sources.setdefault(full[:length], override.source())
         if override.deletes:
+            gone = _indexed(base, override.path)
             _delete(base, override.path)
-            for gone in [p for p in sources if parse_path(p)[: len(override.path)] == override.path]:
-                del sources[gone]
+            sources = {path: source for path, source in sources.items() if path[: len(gone)] != gone}
     try:
         return _compose(base, [o for o in parsed if not o.deletes], methods), sources, found
     except Exception as error:
@@ -127,12 +127,12 @@ def expand_sweep(overrides: Sequence[str], registry: Any = ()) -> list[list[str]
     return combinations
 
 
-def locator(sources: Mapping[str, Source], otherwise: Any) -> Any:
+def locator(sources: Mapping[tuple[Step, ...], Source], otherwise: Any) -> Any:
     """A ``Locate`` that answers with the override for overridden paths and asks ``otherwise`` for the rest."""
 
     def locate(path: tuple[Step, ...], key: bool) -> Source | None:
         for length in range(len(path), 0, -1):
-            source = sources.get(format_path(path[:length]))
+            source = sources.get(path[:length])
             if source is not None:
                 return command_line(source.text or "", path, length, key)
         found: Source | None = otherwise(path, key) if otherwise else None

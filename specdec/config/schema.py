@@ -27,10 +27,14 @@ _SECTIONS = {
 def build_schema(registry: Any) -> dict[str, Any]:
     """The schema of configurations for the records of ``registry``."""
     records = {name: registry.records[name] for name in registry.records}
-    definitions: dict[str, Any] = {"speculator": _speculator(records)}
-    definitions["any_method"] = _any_method(records)
-    for name, record in records.items():
-        definitions[METHOD_PREFIX + name] = _method(record)
+    shared = _Shared()
+    methods = {METHOD_PREFIX + name: _method(record, shared) for name, record in records.items()}
+    definitions = {
+        "speculator": _speculator(records),
+        "any_method": _any_method(records, shared),
+        **methods,
+        **shared.definitions,
+    }
     properties: dict[str, Any] = {
         "$schema": {"type": "string", "description": "This schema, for editors that read JSON."},
         "schema_version": {
@@ -96,7 +100,9 @@ def option_schema(option: OptionSpec, nullable: bool = True) -> dict[str, Any]:
     ):
         if value is not None:
             part[keyword] = value
-    if option.items is not None:
+    if option.items is not None and "method" in option.items.get("properties", {}):  # a list of speculators
+        part |= {"items": {"$ref": "#/definitions/speculator"}, "minItems": 1, "x-specdec": {"chain": True}}
+    elif option.items is not None:
         part["items"] = _plain(option.items)
     if option.properties is not None:
         part["properties"] = _plain(option.properties)
@@ -140,13 +146,12 @@ def method_names(record: SpeculatorRecord) -> list[str]:
     return list(dict.fromkeys([record.name, *(alias.name for alias in record.aliases)]))
 
 
-def _method(record: SpeculatorRecord) -> dict[str, Any]:
-    options = _options(record)
+def _method(record: SpeculatorRecord, shared: _Shared) -> dict[str, Any]:
     deprecated = {a.name: f"; {a.note}" if a.note else "" for a in record.aliases if a.deprecated}
     part = {
         "title": record.title,
         "description": record.summary,
-        "properties": {"method": {}, **options},
+        "properties": {"method": {}, **{name: shared.ref(name, option) for name, option in _options(record).items()}},
         "additionalProperties": False,
         "x-specdec": {"names": method_names(record), "deprecated": deprecated},
     }
@@ -164,16 +169,31 @@ def _options(record: SpeculatorRecord) -> dict[str, Any]:
     return found
 
 
-def _any_method(records: Mapping[str, SpeculatorRecord]) -> dict[str, Any]:
+class _Shared:
+    """Options that several methods have, written once under ``definitions``."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, Any] = {}
+
+    def ref(self, name: str, part: dict[str, Any]) -> dict[str, str]:
+        number = 1
+        key = f"option_{name}"
+        while self.definitions.setdefault(key, part) != part:
+            number += 1
+            key = f"option_{name}_{number}"
+        return {"$ref": f"#/definitions/{key}"}
+
+
+def _any_method(records: Mapping[str, SpeculatorRecord], shared: _Shared) -> dict[str, Any]:
     """The options of all methods; where methods differ, whatever one of them allows."""
-    merged: dict[str, Any] = {"method": {}}
+    merged: dict[str, Any] = {}
     for record in records.values():
         for name, part in _options(record).items():
             merged[name] = _loosest(merged[name], part) if name in merged else part
     return {
         "title": "Any method",
         "description": "Options of all methods: those of the method that the checkpoint declares are read, others are refused.",
-        "properties": merged,
+        "properties": {"method": {}, **{name: shared.ref(name, part) for name, part in merged.items()}},
         "additionalProperties": False,
     }
 
