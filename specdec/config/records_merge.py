@@ -41,8 +41,10 @@ class Merged:
 
 
 OWN = ("title", "summary", "references", "status", "since", "aliases", "specializes")
-SHARED = ("guarantee", "implementation", "draft_model", "engines", "capabilities", "defaults", "derive", "hash_factors")
-SHARED += ("resources", "compatibility")
+SHARED = (
+    "guarantee", "implementation", "draft_model", "engines", "capabilities", "defaults", "derive", "hash_factors",
+    "resources", "compatibility",
+)  # fmt: skip
 OWN_CHECKPOINT = ("declares", "accepts", "fallback")
 
 

@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specdec.config import records as build
 from specdec.config import records_text
 from specdec.config.record_types import Alias, Feature, KnownFamily, SpeculatorRecord, TargetRecord, Variable
 from specdec.config.records_merge import Entry, Merged, RecordError, deep_merge, merge, read_sets
 from specdec.config.records_text import Text
+
+if TYPE_CHECKING:
+    from specdec.config.expressions import Scope
 
 
 class UnknownSpeculatorError(KeyError):
@@ -100,6 +103,21 @@ class Registry:
         """Typed names that expressions of any record may use."""
         return build.make_variables(self._section("variables"))
 
+    def scope(self, name: str) -> Scope:
+        """What the expressions of a record may use; compiled expressions are kept."""
+        if name not in self._scopes:
+            from specdec.config.expressions import record_scope
+
+            self._scopes[name] = record_scope(self.records[name], self.variables)
+        return self._scopes[name]
+
+    @cached_property
+    def identity_scope(self) -> Scope:
+        """What ``declares`` may use: the facts of the set ``identity``."""
+        from specdec.config.expressions import identity_scope
+
+        return identity_scope(self.fact_sets["identity"], self.variables)
+
     @cached_property
     def aliases(self) -> Mapping[str, tuple[str, Alias]]:
         """Every other name, in lower case -> (record name, alias)."""
@@ -162,6 +180,10 @@ class Registry:
         return larger
 
     @cached_property
+    def _scopes(self) -> dict[str, Scope]:
+        return {}
+
+    @cached_property
     def _sets(self) -> dict[str, dict[str, dict[str, Entry]]]:
         sets: dict[str, dict[str, dict[str, Entry]]] = {"option_sets": {}, "fact_sets": {}, "rule_sets": {}}
         for document in self.documents:
@@ -197,8 +219,10 @@ class Registry:
         children = {}
         for name, document in self.owners.items():
             raw = document.text.value["speculators"][name] or {}
-            if raw.get("specializes"):
-                children[name] = raw["specializes"]
+            declares = (raw.get("checkpoint") or {}).get("declares", "false")
+            children[name] = {
+                parent: declares if when == "declares" else when for parent, when in (raw.get("specializes") or {}).items()
+            }
         return build.specializations(children)
 
     def _build(self, name: str) -> SpeculatorRecord:
