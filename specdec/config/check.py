@@ -44,6 +44,8 @@ class Checker:
             for diagnostic in self._diagnose(error, data, place, partial):
                 if not any(diagnostic.path == s for s in skip):
                     found.setdefault((diagnostic.code, diagnostic.path), diagnostic)
+        mistyped = {path for code, path in found if code == "wrong-type"}
+        found = {at: d for at, d in found.items() if at[0] == "wrong-type" or at[1] not in mistyped}
         if not partial:
             for diagnostic in self._old_spellings(data, place):
                 found.setdefault((diagnostic.code, diagnostic.path), diagnostic)

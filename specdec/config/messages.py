@@ -67,7 +67,7 @@ def unknown_key(
 
 def explain_error(known: Known, error: ValidationError, path: str, source: Source | None, data: Any) -> Diagnostic:
     """The finding for a value that its schema does not allow."""
-    name = f"'{_last(error, path)}'"
+    name = f"'{_last(error, path)}'" if error.absolute_path else "the file"
     value, schema = error.instance, error.schema
     kind, wanted = str(error.validator), error.validator_value
     if kind == "type":
@@ -103,7 +103,7 @@ def explain_error(known: Known, error: ValidationError, path: str, source: Sourc
 
 def _last(error: ValidationError, path: str) -> str:
     if not error.absolute_path:
-        return "the file"
+        return ""
     last = error.absolute_path[-1]
     return str(last) if isinstance(last, str) else path.rsplit(".", 1)[-1]
 

@@ -29,7 +29,7 @@ class Parsed:
 
     def source(self) -> Source:
         """The override itself, with the caret under its value."""
-        return command_line(self.text, self.path, len(self.path), False)
+        return command_line(self.text, self.path, False)
 
     def leaves(self) -> list[tuple[Step, ...]]:
         """The paths it sets; choosing a method by ``speculative=name`` sets ``speculative.method``."""
@@ -94,32 +94,29 @@ def parse_override(text: str, sweep: bool = False) -> tuple[Parsed | None, Diagn
             return Parsed(text, path, sweep=found), None
         shown = text.partition("=")[2]
         fix = f"for a list write '{key}=[{shown}]', for a sweep add -m" if "(" not in shown else "add -m for a sweep"
-        return None, Diagnostic("override-sweep", "error", format_path(path), "several values without -m", fix, command_line(text, path, len(path), False))
+        return None, Diagnostic("override-sweep", "error", format_path(path), "several values without -m", fix, command_line(text, path, False))
     try:
         value = _plain_value(text, value)
     except OverflowError as error:
-        place = command_line(text, path, len(path), False)
+        place = command_line(text, path, False)
         raw = text.partition("=")[2]
         return None, Diagnostic("not-finite", "error", format_path(path), f"{raw} {error}", "write a finite number", place)
     return Parsed(text, path, value), None
 
 
-def command_line(text: str, path: tuple[Step, ...], given: int, key: bool) -> Source:
-    """The override as a source, its column under the key or the value of ``path``; it sets the first ``given`` steps."""
-    equals = text.find("=")
-    head = text if equals < 0 else text[:equals]
-    if given < len(path):  # inside the value: {steps: 2, topkk: 2}
-        inside = re.search(rf"(?<![\w]){re.escape(str(path[-1]))}(?![\w])", text[equals + 1 :]) if equals >= 0 else None
-        at = equals + 1 + inside.start() if inside else equals + 1
-        if inside and not key:
-            after = re.match(r"\s*:\s*", text[equals + 1 + inside.end() :])
-            at = equals + 1 + inside.end() + (after.end() if after else 0)
-        return Source("command line", None, None, at + 1, text)
-    if key or equals < 0 or head.count(".") >= len(path):
-        start = len(head) - len(head.lstrip("+~"))
-        before = re.split(r"[./]", head[start:])[: len(path) - 1]
-        return Source("command line", None, None, start + sum(len(part) + 1 for part in before) + 1, text)
-    return Source("command line", None, None, equals + 2, text)
+def command_line(text: str, path: tuple[Step, ...], key: bool) -> Source:
+    """The override as a source, its column under the key or the value of ``path``."""
+    head, equals, value = text.partition("=")
+    start = len(head) - len(head.lstrip("+~"))
+    steps = re.split(r"[./]", head[start:])
+    column = len(head) + 2  # the value
+    if len(path) > len(steps) and equals:  # inside the value: {steps: 2, topkk: 2}
+        inside = re.search(rf"(?<!\w){re.escape(str(path[-1]))}(?!\w)(\s*:\s*)?", value)
+        if inside:
+            column += inside.start() if key else inside.end()
+    elif key or not equals or len(steps) > len(path):
+        column = start + sum(len(step) + 1 for step in steps[: len(path) - 1]) + 1
+    return Source("command line", None, None, column, text)
 
 
 @lru_cache(maxsize=1)

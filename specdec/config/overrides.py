@@ -134,7 +134,7 @@ def locator(sources: Mapping[tuple[Step, ...], Source], otherwise: Any) -> Any:
         for length in range(len(path), 0, -1):
             source = sources.get(path[:length])
             if source is not None:
-                return command_line(source.text or "", path, length, key)
+                return command_line(source.text or "", path, key)
         found: Source | None = otherwise(path, key) if otherwise else None
         return found
 

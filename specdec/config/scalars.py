@@ -81,7 +81,7 @@ def value_hint(value: Any, types: tuple[str, ...]) -> str | None:
             return f'write "{value}" in quotes'
     if "array" in types and not isinstance(value, (list, dict)):
         return f"write a list: [{value}]"
-    if isinstance(value, list) and len(value) == 1 and "array" not in types:
+    if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], (list, dict)):
         return f"write the value without brackets: {value[0]}"
     return None
 
@@ -125,7 +125,9 @@ def _number_hint(text: str) -> str | None:
     scale = {"k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
     unit = re.fullmatch(r"([0-9]+) ?([kKmMgG]i?)[bB]?", text)
     if unit:
-        return f"write {int(unit[1]) * scale[unit[2].lower()]}"
+        number, letter = int(unit[1]), unit[2].lower()
+        binary = f" (or {number * scale[letter + 'i']})" if letter + "i" in scale else ""
+        return f"write the number in full: {number * scale[letter]}{binary}"
     if re.fullmatch(r"[0-9]+(?::[0-9]+)+", text):
         return "write one number; digits with colons are a text in YAML 1.2"
     return None

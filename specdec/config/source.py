@@ -226,8 +226,9 @@ def _scalar(node: Any, path: tuple[Step, ...], document: Document) -> Any:
         _problem(document, "yaml-tag", path, f"the tag {scalars.short_tag(node.tag)} is not read", node, "write a plain value")
     except OverflowError as error:
         text = node.value if len(node.value) <= 40 else node.value[:37] + "..."
-        code = "out-of-range" if node.tag.endswith(":int") else "not-finite"
-        _problem(document, code, path, f"{text} {error}", node, "write a finite number, or null for no value")
+        whole = node.tag.endswith(":int")
+        fix = "write a smaller number" if whole else "write a finite number, or null for no value"
+        _problem(document, "out-of-range" if whole else "not-finite", path, f"{text} {error}", node, fix)
     except ValueError:
         message = f"'{node.value}' is not a value of {scalars.short_tag(node.tag)}"
         _problem(document, "yaml-tag", path, message, node, "remove the tag, or correct the value")

@@ -38,11 +38,18 @@ def _score(plain: str, other: str, word: str, name: str) -> float | None:
     edits = distance(plain, other, allowed)
     if edits is not None:
         return edits + (0.0 if plain[0] == other[0] else 0.3) + abs(len(plain) - len(other)) * 0.01
+    if len(plain) >= 3 and plain[:2] == other[:2] and _is_shortened(plain, other):
+        return 9.0 + (len(other) - len(plain)) * 0.01  # bf16 for bfloat16
     ratio = SequenceMatcher(None, plain, other).ratio()
     ours, theirs = set(re.split(r"[_\W]+", word.lower())), set(re.split(r"[_\W]+", name.lower()))
     shared = len(ours & theirs) / max(len(ours | theirs), 1)
     likeness = max(ratio, 0.0) + 0.3 * shared
     return 10.0 - likeness if ratio >= 0.75 or (shared >= 0.6 and ratio >= 0.6) else None
+
+
+def _is_shortened(short: str, long: str) -> bool:
+    letters = iter(long)
+    return all(letter in letters for letter in short)
 
 
 def distance(a: str, b: str, limit: int) -> int | None:

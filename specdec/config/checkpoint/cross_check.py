@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec.config.checkpoint.context import finding
-from specdec.config.checkpoint.detect import Detection, accepts, declares, detect
+from specdec.config.checkpoint.detect import Detection, Identity, detect
 from specdec.config.checkpoint.inspect import inspect_draft
 from specdec.config.checkpoint.value import Checkpoint
 from specdec.config.diagnostics import Diagnostic
@@ -25,31 +25,47 @@ def check_method(
     record: SpeculatorRecord, checkpoint: Checkpoint, registry: Registry, detection: Detection | None = None
 ) -> list[Diagnostic]:
     """An error when the checkpoint declares another method than the one named; silence when it declares nothing."""
-    if record.declares is None and record.accepts is None:
+    judge = _judge(record, registry)
+    if judge is None:
         return []
     found = detection or detect(registry, checkpoint)
     what = _declared(checkpoint)
     if found.known_not_implemented is not None:
         family = found.known_not_implemented
         return [finding("draft-not-implemented", "speculative.model", f"{what} is {family.title}: {family.message}")]
-    others = [
-        name for name in ((found.record,) if found.record else found.candidates if found.evidence else ()) if name
-    ]
-    if not others or record.name in others or any(_takes_over(registry, record, name) for name in others):
+    others = (found.record,) if found.record else found.candidates if found.evidence else ()
+    if judge.name in others or any(_takes_over(registry, record, str(name)) for name in others):
         return []
-    if declares(record, checkpoint) or accepts(record, checkpoint):
+    identity = Identity.of(checkpoint, registry)
+    if any(identity.holds(expression, judge) for expression in (judge.declares, judge.accepts)):
         return []
-    because = f" ({', '.join(found.evidence)})" if found.evidence else ""
-    message = f"method {record.name!r} was named, but the checkpoint declares {others[0]}: {what}{because}"
-    fix = f"set speculative.method to {others[0]}, or use a checkpoint for {record.name}"
+    if others:
+        because = f" ({', '.join(found.evidence)})" if found.evidence else ""
+        message = f"method {record.name!r} was named, but the checkpoint declares {others[0]}: {what}{because}"
+        fix = f"set speculative.method to {others[0]}, or use a checkpoint for {record.name}"
+    elif checkpoint.architectures:
+        message = f"method {record.name!r} was named, but the checkpoint is none that {record.name} is known to run: {what}"
+        fix = f"use a checkpoint for {record.name}, or declare this architecture in a record of your own"
+    else:
+        return []
     return [finding("method-checkpoint-mismatch", "speculative.method", message, fix)]
+
+
+def _judge(record: SpeculatorRecord, registry: Registry) -> SpeculatorRecord | None:
+    """The record whose declarations count: its own, or those of the nearest one it extends."""
+    for name in (record.name, *record.extends):
+        candidate = record if name == record.name else registry.records[name]
+        if candidate.declares is not None or candidate.accepts is not None:
+            return candidate
+    return None
 
 
 def _takes_over(registry: Registry, record: SpeculatorRecord, name: str) -> bool:
     """Whether ``name`` is a more specific record that is reached from the one that was named."""
     pending, seen = [record.name], {record.name}
     while pending:
-        for step in registry.records[pending.pop()].specializations:
+        current = pending.pop()
+        for step in registry.records[current].specializations if current in registry.records else ():
             if step.record == name:
                 return True
             if step.record not in seen:

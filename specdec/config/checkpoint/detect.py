@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from specdec.config.checkpoint.evaluate import holds
+from specdec.config.checkpoint.clauses import true_leaves
+from specdec.config.checkpoint.evaluate import IDENTITY_FACTS, declares_scope, holds
 from specdec.config.checkpoint.facts import in_speculators_format, read_facts
-from specdec.config.checkpoint.identity import identity_facts
 from specdec.config.checkpoint.rewrites import matches
 from specdec.config.checkpoint.value import Checkpoint
+from specdec.config.diagnostics import Found
+from specdec.config.expressions import Scope
 from specdec.config.record_types import KnownFamily, SpeculatorRecord
 from specdec.config.registry import Registry
-
-_LITERAL = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
 @dataclass(frozen=True)
 class Detection:
-    """``record`` is None when nothing or more than one thing is declared; then ``candidates`` are what could be meant."""
+    """``record`` is None when nothing, or more than one thing, is declared; ``candidates`` are what could be meant."""
 
     record: str | None
     evidence: tuple[str, ...] = ()
@@ -29,43 +27,66 @@ class Detection:
     fallback: bool = False  # recognised only because nothing more specific was declared
 
 
+@dataclass(frozen=True)
+class Identity:
+    """What a checkpoint says about itself before a record is chosen, ready for expressions."""
+
+    checkpoint: Checkpoint
+    scope: Scope
+    facts: Mapping[str, Found]
+    values: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, registry: Registry) -> Identity:
+        """Reads the facts that ``declares`` may use."""
+        facts, _ = read_facts(registry.fact_sets.get(IDENTITY_FACTS, {}), checkpoint)
+        values: dict[str, object] = {f"draft.{name}": found.value for name, found in facts.items()}
+        values["draft.speculators_format"] = in_speculators_format(checkpoint)
+        values["draft.has_tensors"] = checkpoint.tensors is not None
+        values["draft.file_format"] = checkpoint.file_format
+        return cls(checkpoint, declares_scope(registry), facts, values)
+
+    def holds(self, expression: str | None, record: SpeculatorRecord | None = None) -> bool:
+        """Whether the expression holds; ``draft.rewrite_matches`` is that of the record."""
+        return expression is not None and holds(self.scope, expression, self._values(record))
+
+    def evidence(self, expression: str, record: SpeculatorRecord | None = None) -> tuple[str, ...]:
+        """What the checkpoint states that makes the expression hold, as ``key value``."""
+        shown: dict[str, None] = {}
+        for leaf in true_leaves(expression, lambda part: self.holds(part, record)):
+            compiled = self.scope.compile(leaf)
+            for name in (*compiled.names, *compiled.asked):
+                found = self.facts.get(name.removeprefix("draft."))
+                if found is not None and found.origin.kind == "checkpoint":
+                    shown[_words(found)] = None
+        return tuple(shown)
+
+    def _values(self, record: SpeculatorRecord | None) -> Mapping[str, object]:
+        if record is None or not record.rewrites:
+            return self.values
+        applies = any(matches(row.when, self.checkpoint.config) for row in record.rewrites)
+        return {**self.values, "draft.rewrite_matches": applies}
+
+
 def detect(registry: Registry, checkpoint: Checkpoint | None, target: Checkpoint | None = None) -> Detection:
     """From the draft checkpoint; without one, from a target whose own config names its speculator."""
     if checkpoint is None:
         return _from_target(registry, target)
-    identity = identity_facts(checkpoint)
+    identity = Identity.of(checkpoint, registry)
     for family in registry.known.values():
-        if holds(family.declares, identity):
-            return Detection(None, _evidence(family.declares, identity), known_not_implemented=family)
-    matching = [r for r in registry.records.values() if declares(r, checkpoint, identity)]
-    strong = _most_specific([r for r in matching if not r.fallback])
-    chosen = strong or [r for r in matching if r.fallback]
+        if identity.holds(family.declares):
+            return Detection(None, identity.evidence(family.declares), known_not_implemented=family)
+    matching = [r for r in registry.records.values() if identity.holds(r.declares, r)]
+    specific = [r for r in matching if not r.fallback]
+    chosen = _most_specific(specific) if specific else matching
     if len(chosen) == 1:
         record = chosen[0]
-        return Detection(
-            record.name, _evidence(record.declares or "", identity), (record.name,), fallback=record.fallback
-        )
-    names = [r.name for r in chosen] or [r.name for r in registry.records.values() if accepts(r, checkpoint, identity)]
-    return Detection(None, candidates=tuple(names))
-
-
-def declares(record: SpeculatorRecord, checkpoint: Checkpoint, identity: Mapping[str, Any] | None = None) -> bool:
-    """Whether the checkpoint declares that it is for this record."""
-    return record.declares is not None and _holds(record.declares, record, checkpoint, identity)
-
-
-def accepts(record: SpeculatorRecord, checkpoint: Checkpoint, identity: Mapping[str, Any] | None = None) -> bool:
-    """Whether the record, named explicitly, may run a checkpoint that does not declare it."""
-    return record.accepts is not None and _holds(record.accepts, record, checkpoint, identity)
-
-
-def _holds(
-    expression: str, record: SpeculatorRecord, checkpoint: Checkpoint, identity: Mapping[str, Any] | None
-) -> bool:
-    facts, _ = read_facts(record.facts, checkpoint)
-    known = identity if identity is not None else identity_facts(checkpoint)
-    rewritten = any(matches(row.when, checkpoint.config) for row in record.rewrites)
-    return holds(expression, {**{name: found.value for name, found in facts.items()}, **known, "rewrite_matches": rewritten})
+        evidence = identity.evidence(record.declares or "", record)
+        return Detection(record.name, evidence, (record.name,), fallback=record.fallback)
+    if chosen:
+        evidence = tuple(dict.fromkeys(e for r in chosen for e in identity.evidence(r.declares or "", r)))
+        return Detection(None, evidence, tuple(r.name for r in chosen))
+    return Detection(None, candidates=tuple(r.name for r in registry.records.values() if identity.holds(r.accepts, r)))
 
 
 def _from_target(registry: Registry, target: Checkpoint | None) -> Detection:
@@ -86,23 +107,9 @@ def _most_specific(records: list[SpeculatorRecord]) -> list[SpeculatorRecord]:
     return [r for r in records if r.name not in outranked]
 
 
-def _evidence(expression: str, identity: Mapping[str, Any]) -> tuple[str, ...]:
-    """Which of the words in an expression the checkpoint shows, and where."""
-    literals = {a or b for a, b in _LITERAL.findall(expression)} - {""}
-    return tuple(dict.fromkeys(_shown(sorted(literals), identity)))
-
-
-def _shown(literals: Iterable[str], identity: Mapping[str, Any]) -> Iterable[str]:
-    words = list(literals)
-    for architecture in identity["architectures"]:
-        if any(word in architecture for word in words):
-            yield f"architectures [{architecture}]"
-    for name in ("model_type", "speculators_model_type"):
-        if identity[name] in words:
-            yield f"{name} {identity[name]}"
-    for word in words:
-        if word in identity["keys"]:
-            yield f"key {word}"
-        tensor = next((t for t in identity["tensor_names"] if t.startswith(word)), None)
-        if tensor is not None and "." in word or tensor == word:
-            yield f"tensor {tensor}"
+def _words(found: Found) -> str:
+    detail = found.origin.detail
+    if detail.startswith("tensor ") or not isinstance(found.value, (str, int, list)):
+        return detail
+    value = "[" + ", ".join(map(str, found.value)) + "]" if isinstance(found.value, list) else str(found.value)
+    return f"{detail} {value}"

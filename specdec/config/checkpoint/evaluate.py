@@ -1,36 +1,47 @@
-"""Evaluates a record's boolean about a checkpoint; what the checkpoint does not say makes it false, not an error."""
+"""The expressions of records that are asked about a checkpoint; what a checkpoint does not say makes them false."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
-_VARIABLE = re.compile(r"\b(?:known\.)?(?:draft|target)\.[A-Za-z_]\w*")
-KNOWN = "known."  # known.draft.x: whether draft.x has a value
+from specdec.config.expressions import ExpressionError, Scope, identity_scope
+from specdec.config.registry import Registry
+
+IDENTITY_FACTS = "identity"  # the fact set that every draft checkpoint is read with before a method is chosen
 
 
-def holds(expression: str, draft: Mapping[str, Any], target: Mapping[str, Any] | None = None) -> bool:
-    """Whether the CEL boolean holds over ``draft.<fact>`` and ``target.<fact>``."""
-    return value_of(expression, draft, target) is True
+def declares_scope(registry: Registry) -> Scope:
+    """The names that ``declares`` and ``accepts`` may use, kept with the registry so that each compiles once."""
+    cache: dict[str, Any] = registry.__dict__
+    if "_declares_scope" not in cache:
+        cache["_declares_scope"] = identity_scope(registry.fact_sets.get(IDENTITY_FACTS, {}), registry.variables)
+    scope: Scope = cache["_declares_scope"]
+    return scope
 
 
-def value_of(expression: str, draft: Mapping[str, Any], target: Mapping[str, Any] | None = None) -> Any:
-    """The value of the expression, or None when something it needs is not known."""
-    program, names = _compiled(expression)
-    known = {**{f"draft.{k}": v for k, v in draft.items()}, **{f"target.{k}": v for k, v in (target or {}).items()}}
-    data = {name: known[name] for name in names if known.get(name) is not None}
-    data |= {name: known.get(name.removeprefix(KNOWN)) is not None for name in names if name.startswith(KNOWN)}
-    result = program.eval(data=data)
-    value = result.value()
-    return value if isinstance(value, (bool, int, float, str)) and "ERROR" not in str(result.type()) else None
+def target_scope(registry: Registry) -> Scope:
+    """The names that expressions about a target may use."""
+    cache: dict[str, Any] = registry.__dict__
+    if "_target_scope" not in cache:
+        names = {name: v for name, v in registry.variables.items() if name.startswith("target.")}
+        cache["_target_scope"] = Scope({name: v.type for name, v in names.items()})
+    scope: Scope = cache["_target_scope"]
+    return scope
 
 
-@lru_cache(maxsize=512)
-def _compiled(expression: str) -> tuple[Any, tuple[str, ...]]:
-    from cel_expr_python import cel
+def holds(scope: Scope, expression: str, values: Mapping[str, Any]) -> bool:
+    """Whether the boolean holds; false when it cannot be decided."""
+    try:
+        return scope.holds(expression, values) is True
+    except ExpressionError:
+        return False
 
-    names = tuple(sorted(set(_VARIABLE.findall(expression))))
-    variables = {name: cel.Type.BOOL if name.startswith(KNOWN) else cel.Type.DYN for name in names}
-    return cel.NewEnv(variables=variables).compile(expression), names
+
+def integer(scope: Scope, expression: str, values: Mapping[str, Any]) -> int | None:
+    """The value of an integer expression, or None."""
+    try:
+        value = scope.evaluate(expression, values)
+    except ExpressionError:
+        return None
+    return value if type(value) is int else None

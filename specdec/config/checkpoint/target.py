@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from specdec.config.checkpoint.evaluate import value_of
+from specdec.config.checkpoint.evaluate import integer, target_scope
 from specdec.config.checkpoint.facts import read_facts
 from specdec.config.checkpoint.tensors import normalised_shapes
 from specdec.config.checkpoint.value import Checkpoint
@@ -53,7 +53,7 @@ def target_model_type(target: Checkpoint) -> str:
 
 
 def matching_targets(registry: Registry, target: Checkpoint | None) -> list[TargetRecord]:
-    """The target records whose ``match`` names the target's model type (or its language model's) or an architecture."""
+    """The target records whose ``match`` names its model type (or its language model's) or an architecture, or is empty."""
     if target is None:
         return []
     text = target.config.get("text_config")
@@ -62,7 +62,8 @@ def matching_targets(registry: Registry, target: Checkpoint | None) -> list[Targ
     return [
         record
         for record in registry.targets.values()
-        if types & set(record.match.get("model_type", ())) or architectures & set(record.match.get("architecture", ()))
+        if not record.match
+        or types & set(record.match.get("model_type", ())) or architectures & set(record.match.get("architecture", ()))
     ]
 
 
@@ -78,10 +79,10 @@ def record_facts(registry: Registry, target: Checkpoint | None) -> dict[str, Fou
 
 def default_aux_layers(registry: Registry, target: Checkpoint | None, facts: Mapping[str, Found]) -> list[int] | None:
     """The boundary ids that a matching target record gives as its default, or None."""
+    values = {f"target.{name}": found.value for name, found in facts.items()}
+    chosen = None
     for record in matching_targets(registry, target):
-        if record.default_aux_layers is not None:
-            values = {name: found.value for name, found in facts.items()}
-            ids = [value_of(expression, {}, values) for expression in record.default_aux_layers]
-            if all(type(i) is int for i in ids):
-                return [i for i in ids if type(i) is int]
-    return None
+        if record.match and record.default_aux_layers is not None:
+            ids = [integer(target_scope(registry), expression, values) for expression in record.default_aux_layers]
+            chosen = [i for i in ids if i is not None] if None not in ids else chosen
+    return chosen
