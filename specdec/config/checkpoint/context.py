@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ class CheckContext:
     facts: Mapping[str, Found]
     shapes: Mapping[str, Shape] | None
     target_facts: Mapping[str, Found]
+    chosen_layers: Sequence[int] | None = None  # boundary ids that the user chose
 
     @property
     def rules(self) -> Mapping[str, Any]:
@@ -44,12 +45,12 @@ class CheckContext:
     def stated(self, name: str) -> bool:
         """Whether the fact stands in the config, rather than being a default."""
         found = self.facts.get(name)
-        return found is not None and found.origin.kind == "checkpoint"
+        return found is not None and found.origin.kind == "checkpoint" and not found.origin.detail.startswith("tensor ")
 
     def at(self, name: str) -> str:
         """The path of a fact as the checkpoint writes it; its first known key when it does not."""
         found = self.facts.get(name)
-        if found is not None and found.origin.kind == "checkpoint" and not found.origin.detail.startswith("tensor "):
+        if found is not None and self.stated(name):
             return f"draft.{found.origin.detail}"
         spec = self.record.facts.get(name)
         keys = [key for key in (spec.keys if spec else ()) if not key.startswith("tensor:")]

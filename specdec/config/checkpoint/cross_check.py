@@ -44,7 +44,9 @@ def check_method(
         message = f"method {record.name!r} was named, but the checkpoint declares {others[0]}: {what}{because}"
         fix = f"set speculative.method to {others[0]}, or use a checkpoint for {record.name}"
     elif checkpoint.architectures:
-        message = f"method {record.name!r} was named, but the checkpoint is none that {record.name} is known to run: {what}"
+        message = (
+            f"method {record.name!r} was named, but the checkpoint is none that {record.name} is known to run: {what}"
+        )
         fix = f"use a checkpoint for {record.name}, or declare this architecture in a record of your own"
     else:
         return []

@@ -14,6 +14,7 @@ from specdec.config.checkpoint.value import Checkpoint, Shape
 from specdec.config.diagnostics import Diagnostic, Found, Origin
 from specdec.config.record_types import FactSpec
 
+EXACT_TYPES = ("integer", "boolean", "list<integer>")
 TENSOR_KEY = "tensor:"  # ``tensor:fc.bias`` is presence, ``tensor:lm_head.weight[0]`` a length
 _TENSOR_KEY = re.compile(r"tensor:(?P<name>[^\[]+)(?:\[(?P<axis>\d+)\])?")
 _TYPE_WORDS = {
@@ -76,7 +77,8 @@ def _disagreement(
     spec: FactSpec, first: str, chosen: Found, checkpoint: Checkpoint, target_layers: int | None
 ) -> Diagnostic | None:
     """A second key of the same fact with another value: one of the two is wrong, and the checkpoint cannot say which."""
-    for key in spec.keys[spec.keys.index(first) + 1 :]:
+    # Names, maps and floats come in several legitimate spellings; counts, ids and switches do not.
+    for key in spec.keys[spec.keys.index(first) + 1 :] if spec.type in EXACT_TYPES else ():
         hit = None if key.startswith(TENSOR_KEY) else find(checkpoint.config, key)
         value = as_type(hit[1], spec.type) if hit else None
         conversion = _conversion(spec, key)

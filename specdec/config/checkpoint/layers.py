@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from specdec.config.checkpoint.context import CheckContext, finding
@@ -69,7 +70,7 @@ def check_ids(context: CheckContext) -> Iterator[Diagnostic]:
     read_as = (
         f" (read as {found.origin.inputs[0]})" if found.origin.kind == "checkpoint" and found.origin.inputs else ""
     )
-    if any(b <= a for a, b in zip(ids, ids[1:], strict=False)):
+    if any(b <= a for a, b in pairwise(ids)):
         yield finding(
             "layer-ids-not-increasing", at, f"the layer ids {ids} must increase strictly", "correct the config.json"
         )
@@ -99,7 +100,7 @@ def _check_depth(context: CheckContext, layers: int | None) -> Iterator[Diagnost
 
 def check_hidden_size(context: CheckContext) -> Iterator[Diagnostic]:
     """``target_hidden``: the facts of which the first that is set must be the target's hidden size; then fc's width."""
-    names: Sequence[str] = context.rules.get("target_hidden", ())
+    names: Sequence[str] = context.rules.get("target_hidden") or ()
     target, rule = context.target("hidden_size"), context.rules.get("feature_projection")
     name = next((n for n in names if context.fact(n) is not None), None)
     if rule and target and rule["tensor"] in (context.shapes or {}) and not (name and name == names[0]):
@@ -120,7 +121,8 @@ def _check_projection(context: CheckContext, rule: Mapping[str, Any], width: int
     if len(shape) < 2:
         return
     found = context.facts.get(rule["features"]) if "features" in rule else None
-    count = rule.get("count") if found is None else len(found.value)
+    ids = context.chosen_layers if context.chosen_layers is not None else found.value if found else None
+    count = rule.get("count") if ids is None or "features" not in rule else len(ids)
     if count is not None and shape[1] == count * width:
         return
     own = context.fact("hidden_size")

@@ -8,7 +8,7 @@ from specdec.config.checkpoint.context import CheckContext, finding
 from specdec.config.diagnostics import Diagnostic
 
 DEFAULT_THETA = 10000.0  # what every library uses when the config states none
-_SETTINGS = ("rope_type", "rope_factor")
+_SETTINGS = {"rope_type": "default", "rope_factor": None}
 
 
 def check_rope(context: CheckContext) -> Iterator[Diagnostic]:
@@ -16,11 +16,13 @@ def check_rope(context: CheckContext) -> Iterator[Diagnostic]:
     if context.rules.get("rope") != "compare" or not context.target_facts:
         return
     fix = "keep it if the draft was trained this way; else copy the target's rope settings into the draft's config.json"
-    for name in _SETTINGS:
-        ours, theirs = context.fact(name), context.target(name)
-        if theirs is not None and ours != theirs:
+    if context.target("rope_type") is None and context.target("rope_theta") is None:
+        return
+    for name, default in _SETTINGS.items():
+        ours, theirs = context.fact(name) or default, context.target(name) or default
+        if ours != theirs:
             words = {"rope_type": "type", "rope_factor": "factor"}[name]
-            message = f"the draft's rope {words} is {ours or 'not set'}, the target's is {theirs}"
+            message = f"the draft's rope {words} is {ours or 'not set'}, the target's is {theirs or 'not set'}"
             at = context.at(name).rsplit(".", 1)[0] if context.stated(name) else "draft.rope_scaling"
             yield finding("rope-differs", at, message, fix, "warning")
             return

@@ -63,7 +63,8 @@ def matching_targets(registry: Registry, target: Checkpoint | None) -> list[Targ
         record
         for record in registry.targets.values()
         if not record.match
-        or types & set(record.match.get("model_type", ())) or architectures & set(record.match.get("architecture", ()))
+        or types & set(record.match.get("model_type", ()))
+        or architectures & set(record.match.get("architecture", ()))
     ]
 
 

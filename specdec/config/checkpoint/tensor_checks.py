@@ -15,7 +15,7 @@ MISMATCH = "checkpoint-config-vs-weights"
 
 def check_shapes(context: CheckContext) -> Iterator[Diagnostic]:
     """``shapes``: an axis of a tensor must equal the product of facts (or numbers)."""
-    for rule in context.rules.get("shapes", ()) if context.shapes else ():
+    for rule in (context.rules.get("shapes") or ()) if context.shapes else ():
         shape = (context.shapes or {}).get(rule["tensor"])
         factors = [part if isinstance(part, int) else context.fact(part) for part in rule["equals"]]
         if shape is None or None in factors or rule.get("axis", 0) >= len(shape):
@@ -34,8 +34,10 @@ def check_shapes(context: CheckContext) -> Iterator[Diagnostic]:
 
 def check_flags(context: CheckContext) -> Iterator[Diagnostic]:
     """``flags``: a fact is true exactly when its tensor is stored."""
-    flags: Mapping[str, str] = context.rules.get("flags", {})
+    flags: Mapping[str, str | None] = context.rules.get("flags") or {}
     for fact, tensor in flags.items() if context.shapes is not None else ():
+        if tensor is None:
+            continue
         stored, flag = tensor in (context.shapes or {}), bool(context.fact(fact))
         key = context.at(fact).removeprefix("draft.")
         if stored and not flag:
@@ -67,10 +69,22 @@ def check_layers(context: CheckContext) -> Iterator[Diagnostic]:
 
 def check_required(context: CheckContext) -> Iterator[Diagnostic]:
     """``required``: tensors the draft cannot do without."""
-    for tensor in context.rules.get("required", ()) if context.listing_is_whole else ():
+    for tensor in (context.rules.get("required") or ()) if context.listing_is_whole else ():
         if tensor not in (context.shapes or {}):
             message = f"the checkpoint has no tensor {tensor}, which {context.record.name} needs"
             yield finding("missing-tensor", "speculative.model", message, "check that the checkpoint is complete")
+
+
+def check_forbidden(context: CheckContext) -> Iterator[Diagnostic]:
+    """``forbidden``: tensors that show another kind of checkpoint; to ignore them would be to run half of a draft."""
+    prefixes: Mapping[str, str | None] = context.rules.get("forbidden") or {}
+    for prefix, meaning in prefixes.items():
+        tensor = next((name for name in context.shapes or () if prefix in name), None) if meaning else None
+        if tensor is not None:
+            message = f"the weights hold {tensor}, which {context.record.name} does not read: {meaning}"
+            yield finding(
+                "method-checkpoint-mismatch", "speculative.method", message, "name the method of this checkpoint"
+            )
 
 
 def check_heads(context: CheckContext) -> Iterator[Diagnostic]:
@@ -83,7 +97,7 @@ def check_heads(context: CheckContext) -> Iterator[Diagnostic]:
 
 def check_own_embeddings(context: CheckContext) -> Iterator[Diagnostic]:
     """Embeddings of another width than the target's cannot be shared with it."""
-    tensor = context.rules.get("shared", {}).get("embed_tokens")
+    tensor = (context.rules.get("shared") or {}).get("embed_tokens")
     ours, theirs = context.fact("hidden_size"), context.target("hidden_size")
     if tensor is None or context.shapes is None or tensor in context.shapes or None in (ours, theirs) or ours == theirs:
         return
@@ -97,9 +111,10 @@ def check_own_embeddings(context: CheckContext) -> Iterator[Diagnostic]:
 
 def shared_weights(context: CheckContext) -> dict[str, Found]:
     """``shared``: weight -> "draft" when the checkpoint stores its tensor, else "target"; empty when tensors are not known."""
-    shared: Mapping[str, str] = context.rules.get("shared", {})
+    weights: Mapping[str, str | None] = context.rules.get("shared") or {}
     if context.shapes is None:
         return {}
+    shared = {weight: tensor for weight, tensor in weights.items() if tensor is not None}
     own = {weight: tensor in context.shapes for weight, tensor in shared.items()}
     return {
         weight: Found("draft", Origin("checkpoint", shared[weight]))

@@ -24,5 +24,6 @@ def check_training(context: CheckContext) -> Iterator[Diagnostic]:
         served = context.facts.get(name)
         if found.origin.kind != "checkpoint" or served is None or served.value == found.value:
             continue
-        message = f"{name} was {json.dumps(found.value)} in training and is {json.dumps(served.value)} now"
-        yield finding("train-serve-mismatch", f"draft.{name}", message, f"serve with the trained {name}")
+        key = found.origin.detail
+        message = f"{key} was {json.dumps(found.value)} in training and is {json.dumps(served.value)} now"
+        yield finding("train-serve-mismatch", f"draft.{key}", message, f"serve with the trained {key}")

@@ -8,6 +8,7 @@ from typing import Any
 from specdec.config.checkpoint.context import CheckContext, finding
 from specdec.config.checkpoint.keys import WRAPPERS
 from specdec.config.checkpoint.standard_keys import STANDARD_KEYS
+from specdec.config.checkpoint.training import TRAINED
 from specdec.config.diagnostics import Diagnostic
 from specdec.config.suggest import nearest
 
@@ -17,7 +18,14 @@ def check_unknown(context: CheckContext) -> Iterator[Diagnostic]:
     extra = context.rules.get("known_keys")
     if extra is None:
         return
-    known = {*STANDARD_KEYS, *extra, *(part for fact in context.record.facts.values() for part in _paths(fact.keys))}
+    known = {
+        *STANDARD_KEYS,
+        *extra,
+        TRAINED,
+        "speculators_config",
+        "speculators_version",
+        *(part for fact in context.record.facts.values() for part in _paths(fact.keys)),
+    }
     known |= {key for row in context.record.rewrites for key in (*row.copy.values(), *row.set)}
     for key in _keys(context.checkpoint.config, known):
         close = nearest(key.rsplit(".", 1)[-1], [k.rsplit(".", 1)[-1] for k in known])

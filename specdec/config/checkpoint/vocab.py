@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from specdec.config.checkpoint.context import CheckContext, finding
 from specdec.config.diagnostics import Diagnostic, Severity
@@ -82,12 +83,12 @@ def check_map(context: CheckContext) -> Iterator[Diagnostic]:
     if full is not None and (max(ids) >= full or min(ids) < 0):
         worst = max(ids) if max(ids) >= full else min(ids)
         message = f"d2t is read as offsets (target id = draft id + offset) and gives id {worst}, outside the target's {full} ids"
-        absolute = list(offsets) == sorted(set(offsets)) and 0 <= offsets[0] and offsets[-1] < full
+        absolute = list(offsets) == sorted(set(offsets)) and offsets[0] >= 0 and offsets[-1] < full
         hint = "d2t seems to hold absolute ids: store d2t[i] - i" if absolute else "export the map again"
         yield finding("d2t-out-of-range", "draft.d2t", message, hint)
         return
-    if any(b <= a for a, b in zip(ids, ids[1:], strict=False)):
-        at = next(i for i, (a, b) in enumerate(zip(ids, ids[1:], strict=False)) if b <= a)
+    if any(b <= a for a, b in pairwise(ids)):
+        at = next(i for i, (a, b) in enumerate(pairwise(ids)) if b <= a)
         message = f"d2t maps draft ids {at} and {at + 1} to target ids {ids[at]} and {ids[at + 1]}; they must increase"
         yield finding("d2t-not-increasing", "draft.d2t", message, "export the map again")
         return
