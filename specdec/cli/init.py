@@ -32,11 +32,12 @@ def run(args: argparse.Namespace) -> int:
     from specdec.config.template import template
 
     try:
-        record, _ = builtin().resolve_name(args.method)
+        registry = builtin()
+        record, _ = registry.resolve_name(args.method)
     except UnknownSpeculatorError as error:
         print(f"specdec init: error: {error}", file=sys.stderr)
         return 1
-    text = template(record, args.target, args.model)
+    text = template(record, args.target, args.model, registry)
     if args.file == "-":
         sys.stdout.write(text)
         return 0

@@ -53,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     module.add_arguments(parser)
     try:
-        options = parser.parse_intermixed_args(rest)
+        # intermixed parsing lets flags stand between positionals, but does not know `--`
+        options = parser.parse_args(rest) if "--" in rest else parser.parse_intermixed_args(rest)
     except SystemExit as stop:  # argparse has printed the reason
         return stop.code if isinstance(stop.code, int) else COULD_NOT_RUN
     try:

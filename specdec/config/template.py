@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from specdec.config.record_types import OptionSpec, SpeculatorRecord
 
-SHOWN = 6  # options a newcomer can take in at once
+SHOWN = 5  # options a newcomer can take in at once
 
 
-def template(record: SpeculatorRecord, target: str, model: str | None) -> str:
+def template(record: SpeculatorRecord, target: str, model: str | None, registry: Any) -> str:
     """YAML text for ``specdec init``: required values filled in, the record's own options as comments."""
     from specdec.cli.init import MODELINE
 
@@ -26,6 +27,8 @@ def template(record: SpeculatorRecord, target: str, model: str | None) -> str:
     ]
     if model or (draft is not None and draft.required):
         lines.append(f"  model: {_scalar(model or './draft')}  # {draft.summary if draft else ''}".rstrip(" #"))
+    elif draft is not None:
+        lines.append(f"  # model: ./draft  # {draft.summary}")
     k = record.defaults.get("num_speculative_tokens")
     if k is None or isinstance(k, int):
         lines.append(f"  num_speculative_tokens: {k or 4}  # drafted tokens per round")
@@ -33,16 +36,17 @@ def template(record: SpeculatorRecord, target: str, model: str | None) -> str:
         lines.append(
             "  # num_speculative_tokens: 4  # drafted tokens per round; absent means what the checkpoint was trained for"
         )
-    lines += [f"  # {o.name}: {_scalar(o.default)}  # {o.summary}" for o in _own_options(record)]
+    lines += [f"  # {o.name}: {_scalar(o.default)}  # {o.summary}" for o in _own_options(record, registry)]
     lines += ["sampling:", "  temperature: 0.0", "  max_tokens: 128", ""]
     return "\n".join(lines)
 
 
-def _own_options(record: SpeculatorRecord) -> list[OptionSpec]:
-    """Options worth showing first: those that few methods have, which are the record's own."""
+def _own_options(record: SpeculatorRecord, registry: Any) -> list[OptionSpec]:
+    """The options worth showing first: those that the fewest methods have, which make this one what it is."""
     skipped = {"method", "model", "num_speculative_tokens"}
+    shared = Counter(name for other in registry.records.values() for name in other.options)
     own = [o for o in record.options.values() if o.name not in skipped and not o.required and o.status != "deprecated"]
-    return own[:SHOWN]
+    return sorted(own, key=lambda option: shared[option.name])[:SHOWN]
 
 
 def _scalar(value: Any) -> str:
