@@ -26,15 +26,18 @@ class Composed:
     registry: Any
     checker: Checker
     locate: Locate
-    overridden: Mapping[tuple[Step, ...], Source] = field(default_factory=dict)
+    overridden: Mapping[str, Source] = field(default_factory=dict)  # dotted path -> the override that set it
     diagnostics: tuple[Diagnostic, ...] = ()
     tainted: frozenset[str] = frozenset()  # dotted paths whose value is not known because what was written is wrong
     usable: bool = True
 
     def command_line(self, path: tuple[Step, ...]) -> Source | None:
         """The override that set the value at a path, or a part of it."""
-        hits = [s for p, s in self.overridden.items() if p[: len(path)] == path or path[: len(p)] == p]
-        return hits[0] if hits else None
+        for dotted, source in self.overridden.items():
+            changed = parse_path(dotted)
+            if changed[: len(path)] == path or path[: len(changed)] == changed:
+                return source
+        return None
 
 
 def compose(given: Given, overrides: Sequence[str], registry: Any | None) -> Composed:
@@ -48,7 +51,7 @@ def compose(given: Given, overrides: Sequence[str], registry: Any | None) -> Com
     broken = {d.path for d in given.diagnostics}
     findings = [*given.diagnostics, *problems]
     start = spell_methods(data, registry)
-    sources: Mapping[tuple[Step, ...], Source] = {}
+    sources: Mapping[str, Source] = {}
     locate, merged = given.locate, start
     texts, wrong = override_texts(overrides)
     findings += wrong

@@ -146,3 +146,37 @@ def check_settings(settings: Mapping[str, Found | None], facts: Mapping[str, Any
     message = f"the draft's weights are {stored}; they are cast to the target's {chosen.value}"
     fix = f"set speculative.dtype to keep {stored}"
     return [Diagnostic("draft-dtype-cast", "warning", "draft.dtype", message, fix)]
+
+
+def check_quantization(
+    own: Found | None, chosen: Found | None, target: Mapping[str, Found], facts: Mapping[str, Found], side: Side
+) -> list[Diagnostic]:
+    """A quantization that was asked for must be in the draft's weights, or be made while loading; a target's alone is a note."""
+    at = "speculative.quantization"
+    if not side.known or side.same_checkpoint or chosen is None:
+        return []
+    stored, theirs = facts.get(STATED["quantization"]), target.get("quantization")
+    by_user = own is not None and own.origin.kind in ("user", "command line")
+    source = own.origin.source if own is not None else None
+    made_while_loading = theirs is not None and theirs.origin.kind in ("user", "command line")
+    if not by_user:
+        if stored is None and made_while_loading and theirs is not None:
+            message = f"the target is quantized to {theirs.value} while it is loaded; the draft is not and stays as it is stored"
+            fix = "set speculative.quantization: inherit to quantize the draft too"
+            return [Diagnostic("draft-not-quantized", "note", at, message, fix)]
+        return []
+    if chosen.value is None or (stored is not None and stored.value == chosen.value):
+        return []
+    if stored is not None:
+        message = f"quantization is {chosen.value}, but the draft's config.json says {stored.value}"
+        return [Diagnostic("quantization-differs", "error", at, message, "remove it: the draft's own is used", source)]
+    if is_online(chosen.value) or (own is not None and own.value == INHERIT and made_while_loading):
+        return []
+    message = f"quantization is {chosen.value}, but the draft's weights are not quantized (no quantization_config in its config.json)"
+    fix = "remove it, or name a quantization that is made while loading, such as fp8_online"
+    return [Diagnostic("draft-not-quantized", "error", at, message, fix, source)]
+
+
+def is_online(name: Any) -> bool:
+    """Whether a quantization is made while loading, which its name says (``fp8_online``, ``fp8_per_tensor``)."""
+    return isinstance(name, str) and (name.endswith("online") or "_per_" in name)

@@ -85,11 +85,12 @@ class SpeculativeConfig:
     numbers: Namespace  # num_lookahead_tokens, max_num_draft_seqs, ... derived by the record
     resources: Namespace  # bytes: draft_weight_bytes, draft_kv_bytes_per_token, draft_logits_bytes, kv_tokens, ...
     changes: tuple[Mapping[str, Any], ...] = ()  # what speculation changes in the engine: {path, before, after, why}
-    warnings: tuple[Diagnostic, ...] = ()
+    warnings: tuple[Diagnostic, ...] = field(default=(), compare=False)
     provenance: Mapping[str, Origin] = field(default_factory=dict, compare=False)
     hash_factors: tuple[Any, ...] = ()
     config_hash: str = ""
     source: Mapping[str, Any] = field(default_factory=dict)  # the canonical user configuration that resolves to this value
+    members: tuple[SpeculativeConfig, ...] = ()  # of a chain, in order of priority
 
     @property
     def capabilities(self) -> Mapping[str, bool]:
