@@ -32,7 +32,6 @@ CHECKS: tuple[Check, ...] = (
     tensor_checks.check_heads,
     tensor_checks.check_required,
     tensor_checks.check_forbidden,
-    tensor_checks.check_own_embeddings,
     training.check_training,
     rope.check_rope,
     unknown_keys.check_unknown,
@@ -80,12 +79,13 @@ def inspect_draft(
     applies = any(matches(row.when, checkpoint.config) for row in record.rewrites)
     facts["rewrite_matches"] = Found(applies, Origin("derived", "rewrite rows of the record"))
     facts["speculators_format"] = Found(in_speculators_format(checkpoint), Origin("derived", "speculators_config"))
+    same = same_checkpoint or (target is not None and checkpoint.config is target.config)
     context = CheckContext(record, checkpoint, facts, normalised_shapes(checkpoint), target_facts, chosen_layers)
     _complete(context, facts)
     findings += _default_layers(context, facts, default_aux_layers(registry, target, target_facts))
     try:
         _compare_tokenizers(context, target, facts)
-        for check in () if same_checkpoint else CHECKS:
+        for check in () if same else CHECKS:
             findings += check(context)
         if (mapping := vocab.draft_to_target(context)) is not None:
             facts["draft_to_target"] = Found(mapping, Origin("checkpoint", "d2t", inputs=("offsets",)))

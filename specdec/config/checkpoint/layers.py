@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 from specdec.config.checkpoint.context import CheckContext, finding
-from specdec.config.checkpoint.tensor_checks import MISMATCH
+from specdec.config.checkpoint.tensor_checks import MISMATCH, check_own_embeddings
 from specdec.config.diagnostics import Diagnostic, Found, Origin
 
+FIX = "use a draft that was trained for this target"
 Spread = Callable[[int, int], list[int]]
 
 
@@ -40,7 +41,7 @@ def with_default_ids(context: CheckContext, chosen: Sequence[int] | None) -> tup
     off = rule.get("unless")
     if off and context.fact(off["fact"]) == off["equals"]:
         return Found([], Origin("checkpoint", context.at(off["fact"]).removeprefix("draft."))), []
-    at, fix = f"draft.{rule['fact']}", f"set {rule['pin']} in the draft's config.json to what it was trained with"
+    at, fix = f"draft.{rule['pin']}", f"set {rule['pin']} in the draft's config.json to what it was trained with"
     if layers is None:
         message = (
             f"the draft does not name the target layers it reads ({rule['pin']}); they will be guessed from the target"
@@ -82,7 +83,7 @@ def check_ids(context: CheckContext) -> Iterator[Diagnostic]:
             else "ids start at 0"
         )
         message = f"boundary {outside[0]}{read_as} is out of range: {limit}"
-        yield finding("layer-id-out-of-range", at, message, "use a draft that was trained for this target")
+        yield finding("layer-id-out-of-range", at, message, FIX)
     yield from _check_depth(context, layers)
 
 
@@ -99,40 +100,59 @@ def _check_depth(context: CheckContext, layers: int | None) -> Iterator[Diagnost
 
 
 def check_hidden_size(context: CheckContext) -> Iterator[Diagnostic]:
-    """``target_hidden``: the facts of which the first that is set must be the target's hidden size; then fc's width."""
+    """Whether the draft reads hidden states of the target's width, by its config and by the tensor that takes them.
+
+    ``target_hidden``: facts of which the first that is set must be the target's hidden size; ``feature_projection``: a
+    tensor that takes ``features`` (or ``count``) hidden states side by side, which is better evidence where it is known.
+    """
     names: Sequence[str] = context.rules.get("target_hidden") or ()
     target, rule = context.target("hidden_size"), context.rules.get("feature_projection")
     name = next((n for n in names if context.fact(n) is not None), None)
-    if rule and target and rule["tensor"] in (context.shapes or {}) and not (name and name == names[0]):
-        yield from _check_projection(context, rule, target)
-    elif name is not None and target is not None and context.fact(name) != target:
+    stated = name is not None and name == names[0]
+    known = rule is not None and len((context.shapes or {}).get(rule["tensor"], ())) == 2
+    findings: list[Diagnostic] = []
+    if target is not None and name is not None and (stated or not known) and context.fact(name) != target:
         key = context.at(name).removeprefix("draft.")
         message = (
             f"the draft reads hidden states of width {context.fact(name)} ({key}), but the target's have width {target}"
         )
-        yield finding("hidden-size-mismatch", context.at(name), message, "use a draft that was trained for this target")
-    elif rule and name is not None:
-        yield from _check_projection(context, rule, context.fact(name))
+        findings.append(finding("hidden-size-mismatch", context.at(name), message, FIX))
+    elif rule is not None and known and (target or name):
+        findings += _check_projection(context, rule, target or context.fact(str(name)))
+    yield from findings or check_own_embeddings(context)
 
 
 def _check_projection(context: CheckContext, rule: Mapping[str, Any], width: int) -> Iterator[Diagnostic]:
-    """``feature_projection``: a tensor that takes ``features`` (or ``count``) hidden states of the target side by side."""
-    shape = (context.shapes or {}).get(rule["tensor"], ())
-    if len(shape) < 2:
+    shape, own = (context.shapes or {})[rule["tensor"]], context.fact("hidden_size")
+    stated, usual = _feature_counts(context, rule)
+    if shape[1] in {count * width for count in (stated or usual)} and not _fits_own(
+        shape[1], own, width, stated, usual
+    ):
         return
-    found = context.facts.get(rule["features"]) if "features" in rule else None
-    ids = context.chosen_layers if context.chosen_layers is not None else found.value if found else None
-    count = rule.get("count") if ids is None or "features" not in rule else len(ids)
-    if count is not None and shape[1] == count * width:
-        return
-    own = context.fact("hidden_size")
-    if shape[1] % width or (own not in (None, width) and shape[1] == (count or 0) * own):
-        message = f"{rule['tensor']} takes {shape[1]} inputs, which do not come from hidden states of the target's width, {width}"
-        yield finding(
-            "hidden-size-mismatch", "draft.hidden_size", message, "use a draft that was trained for this target"
-        )
-    elif count is not None:
-        features = f"{count} features of width {width} are {count * width} values"
-        message = f"{features}, but {rule['tensor']} has shape {list(shape)}: it takes {shape[1]}"
-        at = context.at(rule["features"]) if found is not None else "draft.hidden_size"
+    if shape[1] % width or _fits_own(shape[1], own, width, stated, usual):
+        message = f"{rule['tensor']} takes {shape[1]} values, which are not hidden states of the target's width {width}"
+        yield finding("hidden-size-mismatch", "draft.hidden_size", message, FIX)
+    elif stated or usual:
+        count = (stated or usual)[0]
+        message = f"{count} hidden states of width {width} are {count * width} values, but {rule['tensor']} has shape {list(shape)}"
+        at = context.at(rule["features"]) if "features" in rule else "draft.hidden_size"
         yield finding(MISMATCH, at, message, "name as many layers as the draft was trained with")
+
+
+def _feature_counts(context: CheckContext, rule: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    """How many states the projection takes: what user or draft say, and what drafts of this kind take by default."""
+    if "features" not in rule:
+        return [rule["count"]], []
+    if context.chosen_layers is not None:
+        return [len(context.chosen_layers)], []
+    found = context.facts.get(rule["features"])
+    if found is not None and found.origin.kind == "checkpoint":
+        return [len(found.value)] if found.value else [], []
+    default = (context.rules.get("aux_layers") or {}).get("default_count")
+    return [], [*([default] if default else ()), *([len(found.value)] if found is not None else ())]
+
+
+def _fits_own(width: int, own: int | None, target: int, stated: list[int], usual: list[int]) -> bool:
+    """Whether the projection fits a target as wide as the draft itself, and the given target only by coincidence."""
+    first = (stated or usual)[:1]
+    return own not in (None, target) and bool(first) and width == first[0] * (own or 0) and width != first[0] * target
