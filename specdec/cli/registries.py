@@ -11,9 +11,12 @@ def registry_with(files: Iterable[str], verb: str) -> Any | None:
     """All records, and those of ``files``; None after a message when a file's records are refused."""
     from specdec.config.check import all_records
     from specdec.config.records_merge import RecordError
+    from specdec.config.registry import installed_problems
     from specdec.config.source import SourceError
 
     registry = all_records()
+    for problem in installed_problems():
+        print(f"specdec {verb}: warning: {problem.source}: {problem.message}", file=sys.stderr)
     for file in files:
         try:
             registry = registry.with_file(file)

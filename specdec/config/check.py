@@ -132,7 +132,10 @@ def records_for(data: Any, folder: Path | None = None) -> tuple[Any, list[Diagno
     from specdec.config.records_merge import RecordError
     from specdec.config.source import SourceError
 
-    registry, problems = all_records(), []
+    from specdec.config.registry import installed_problems
+
+    registry = all_records()
+    problems: list[Diagnostic] = list(installed_problems())
     files = data.get("records") if isinstance(data, dict) else None
     for file in files if isinstance(files, list) else ():
         if isinstance(file, str):

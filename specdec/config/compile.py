@@ -79,7 +79,7 @@ def _absent(default: Any) -> Any:
 def _annotated(option: OptionSpec) -> Any:
     limits = {"ge": option.minimum, "le": option.maximum, "gt": option.exclusive_minimum}
     types = [kind for kind in option.types if kind != "null"]
-    kinds = [_kind(kind, {k: v for k, v in limits.items() if v is not None}, option.items, option.properties, option.name) for kind in types]
+    kinds = [_kind(kind, _present(limits), option.items, option.properties, option.name) for kind in types]
     annotation = kinds[0]
     for kind in kinds[1:]:
         annotation = annotation | kind
@@ -114,7 +114,7 @@ def _kind(kind: str, limits: Mapping[str, Any], items: Mapping[str, Any] | None,
     if kind == "boolean":
         return bool
     if kind == "array":
-        return list[_from_schema(items or {}, name)]  # type: ignore[misc, valid-type]
+        return list[_from_schema(items or {}, name)]  # type: ignore[misc]
     if properties:
         return _object(properties, (), name)
     return dict[str, Any]
@@ -128,12 +128,12 @@ def _from_schema(schema: Mapping[str, Any], name: str) -> Any:
         return Any
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     limits = {"ge": schema.get("minimum"), "le": schema.get("maximum"), "gt": schema.get("exclusiveMinimum")}
-    present = {key: value for key, value in limits.items() if value is not None}
+    present = _present(limits)
     annotation: Any = None
     for kind in types:
         if kind == "array":
             lengths = {"min_length": schema.get("minItems"), "max_length": schema.get("maxItems")}
-            part = Annotated[list[_from_schema(schema.get("items", {}), name)], Field(**{k: v for k, v in lengths.items() if v is not None})]  # type: ignore[misc]
+            part = Annotated[list[_from_schema(schema.get("items", {}), name)], Field(**_present(lengths))]  # type: ignore[misc, valid-type]
         elif kind == "object" and "properties" in schema and schema.get("additionalProperties") is False:
             part = _object(schema["properties"], schema.get("required", ()), name)
         elif kind == "object":
@@ -144,6 +144,10 @@ def _from_schema(schema: Mapping[str, Any], name: str) -> Any:
             part = _kind(kind, present, None, None, name)
         annotation = part if annotation is None else annotation | part
     return annotation
+
+
+def _present(limits: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in limits.items() if value is not None}
 
 
 def _object(properties: Mapping[str, Any], required: Any, name: str) -> Any:

@@ -37,6 +37,12 @@ def check_text(text: Text) -> list[Diagnostic]:
         registry = _registry_with(text)
     except RecordError as error:
         return [_diagnostic(error)]
+    return findings(text, registry)
+
+
+def findings(text: Text, registry: Registry) -> list[Diagnostic]:
+    """What is wrong with the records of ``text`` inside ``registry``, which holds them."""
+    found: list[Diagnostic] = []
     for name in text.value.get("speculators") or {}:
         try:
             record = registry.records[name]
@@ -163,15 +169,16 @@ def _inherited(text: Text, name: str, registry: Registry) -> Iterator[Diagnostic
     """Rules and numbers taken over must compile with this record's options and facts."""
     record = registry.records[name]
     scope = record_scope(record, registry.variables)
-    own = {where[-1] for where, *_ in _expressions(text.value["speculators"][name] or {}, ())}
+    raw = text.value["speculators"][name] or {}
+    own = {*(raw.get("derive") or {}), *(raw.get("resources") or {})}
     source = text.source(("speculators", name))
     for rule in record.rules:
-        shown = [part for template in (rule.message, rule.fix or "") for _, part in placeholders(template)]
-        for part in (rule.when, rule.check, *shown):
-            yield from _taken_over(scope, part, f"rule {rule.id}", f"drop it: rules: {{drop: [{rule.id}]}}", source)
-    for number, expression in {**record.derive, **record.resources}.items():
+        shown = [expression for template in (rule.message, rule.fix or "") for _, expression in placeholders(template)]
+        for expression in (rule.when, rule.check, *shown):
+            yield from _taken_over(scope, expression, f"rule {rule.id}", f"drop it: rules: {{drop: [{rule.id}]}}", source)
+    for number, formula in {**record.derive, **record.resources}.items():
         if number not in own:
-            yield from _taken_over(scope, expression, number, f"state {number} in this record", source)
+            yield from _taken_over(scope, formula, number, f"state {number} in this record", source)
 
 
 def _taken_over(scope: Scope, expression: str | None, what: str, fix: str, source: Source) -> Iterator[Diagnostic]:

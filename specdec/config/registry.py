@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdec.config import records as build
 from specdec.config import records_text
+from specdec.config.diagnostics import Diagnostic
 from specdec.config.record_types import Alias, Feature, KnownFamily, SpeculatorRecord, TargetRecord, Variable
 from specdec.config.records_merge import Entry, Merged, RecordError, deep_merge, merge, read_sets
 from specdec.config.records_text import Text
@@ -154,7 +155,7 @@ class Registry:
 
     def with_document(self, document: Document) -> Registry:
         """This registry and one more document; names that clash are refused, the same record twice is fine."""
-        from specdec.config.records_check import first_problem
+        from specdec.config.records_check import findings, first_problem
 
         first_problem(document.text)
         fresh: dict[str, Document] = {}
@@ -175,8 +176,8 @@ class Registry:
         if not fresh and not document.text.value.get("targets"):
             return self
         larger = Registry((*self.documents, document), {**self.owners, **fresh})
-        for name in fresh:
-            larger.records[name]  # so that a broken record fails here, with its source
+        for problem in findings(document.text, larger):  # so that a broken record fails here, with its source
+            raise RecordError(problem.code, f"{problem.path}: {problem.message}", problem.source, problem.fix or "")
         return larger
 
     @cached_property
@@ -259,3 +260,52 @@ def builtin() -> Registry:
         raise RecordError(text.diagnostics[0].code, text.diagnostics[0].message, text.diagnostics[0].source)
     document = Document(text, "built in")
     return Registry((document,), {name: document for name in text.value["speculators"]})
+
+
+_registered: list[Document] = []
+
+
+def register_speculator(record: Mapping[str, Any] | str | Path) -> Registry:
+    """Add a record for this process: plain data with a ``name``, a records document, or the path of a records file.
+
+    Returns the registry that then counts. Raises ``RecordError`` for a fault or a clash, naming both sources;
+    the same record twice is fine.
+    """
+    before = current()
+    after = before.with_file(record) if isinstance(record, (str, Path)) else before.with_record(record)
+    if after is not before:
+        _registered.append(after.documents[-1])
+        _current.cache_clear()
+        _installed.cache_clear()
+    return current()
+
+
+def current() -> Registry:
+    """The built-in records and those registered in this process."""
+    return _current()
+
+
+def installed() -> Registry:
+    """``current`` and the records of installed packages; packages with a fault are left out, see ``installed_problems``."""
+    return _installed()[0]
+
+
+def installed_problems() -> tuple[Diagnostic, ...]:
+    """What is wrong with the records of installed packages."""
+    return _installed()[1]
+
+
+@lru_cache(maxsize=1)
+def _current() -> Registry:
+    registry = builtin()
+    for document in _registered:
+        registry = registry.with_document(document)
+    return registry
+
+
+@lru_cache(maxsize=1)
+def _installed() -> tuple[Registry, tuple[Diagnostic, ...]]:
+    from specdec.config.extend import extend
+
+    registry, problems = extend(current())
+    return registry, tuple(problems)
