@@ -34,6 +34,7 @@ class HiddenStateCapture:
         self.want_last, self.boundaries = last, tuple(boundaries)
         self._last: torch.Tensor | None = None
         self._seen: dict[int, torch.Tensor] = {}
+        self._ready: tuple[torch.Tensor | None, torch.Tensor | None] | None = None
         self._hooks: list[Any] = []
         if last:
             self._hooks.append(model.base_model.register_forward_hook(self._on_base))
@@ -66,12 +67,18 @@ class HiddenStateCapture:
 
     def take(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """(last [R, W, H] or None, aux [R, W, num_aux * H] or None) of the latest forward; forgets them."""
-        last, seen = self._last, self._seen
-        self._last, self._seen = None, {}
+        last, seen, ready = self._last, self._seen, self._ready
+        self._last, self._seen, self._ready = None, {}, None
+        if ready is not None:
+            return ready
         if not self.boundaries:
             return last, None
         parts = [seen[b] for b in self.boundaries]
         return last, parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def put(self, last: torch.Tensor | None, aux: torch.Tensor | None) -> None:
+        """States for the next ``take()``, from a replayed forward that runs no hooks."""
+        self._ready = (last, aux)
 
     def remove(self) -> None:
         """Take the hooks off the model."""

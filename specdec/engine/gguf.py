@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
@@ -11,8 +12,9 @@ from pathlib import Path
 import torch
 
 from specdec.engine.errors import TargetError
-from specdec.engine.locate import cache_root
+from specdec.engine.locate import cache_root, quiet_transformers
 
+logger = logging.getLogger(__name__)
 SAMPLE = 1 << 20  # bytes hashed at each end: a GGUF starts with its metadata
 
 
@@ -36,6 +38,7 @@ def converted_directory(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path
     final = cache_root() / "gguf" / name
     if (final / "config.json").exists():
         return final
+    logger.warning("converting %s once into %s", path.name, final)
     final.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=final.parent))
     try:
@@ -52,22 +55,19 @@ def converted_directory(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path
 
 def _convert(path: Path, out: Path, dtype: torch.dtype) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
 
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()  # the advice about packed weights does not apply: they are stored dense
     try:
-        source = {"gguf_file": path.name, "local_files_only": True}
-        tokenizer = AutoTokenizer.from_pretrained(str(path.parent), **source)
-        model = AutoModelForCausalLM.from_pretrained(str(path.parent), dtype=dtype, **source)
-        # dense now: without these three lines transformers refuses to save what came from a GGUF
-        model.hf_quantizer = None
-        model.is_quantized = False
-        if hasattr(model.config, "quantization_config"):
-            del model.config.quantization_config
-        model.save_pretrained(out, safe_serialization=True)
-        tokenizer.save_pretrained(out)
-    except (ValueError, ImportError, OSError, KeyError, RuntimeError) as error:
+        # the advice about packed weights does not apply: they are stored dense
+        with quiet_transformers():
+            source = {"gguf_file": path.name, "local_files_only": True}
+            tokenizer = AutoTokenizer.from_pretrained(str(path.parent), **source)
+            model = AutoModelForCausalLM.from_pretrained(str(path.parent), dtype=dtype, **source)
+            # dense now: without these three lines transformers refuses to save what came from a GGUF
+            model.hf_quantizer = None
+            model.is_quantized = False
+            if hasattr(model.config, "quantization_config"):
+                del model.config.quantization_config
+            model.save_pretrained(out, safe_serialization=True)
+            tokenizer.save_pretrained(out)
+    except (ValueError, ImportError, OSError, KeyError, RuntimeError, TypeError) as error:
         raise TargetError(f"cannot read {path} as a GGUF checkpoint: {error}") from error
-    finally:
-        logging.set_verbosity(level)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.config.speculative import SpeculativeConfig
+from specdec.engine.accelerate import accelerate as accelerate_in_place
 from specdec.engine.core import Engine
 from specdec.engine.errors import EngineError, RequestError
 from specdec.engine.memory import choose_max_model_len
@@ -22,7 +23,7 @@ from specdec.engine.report import request_output
 from specdec.engine.requests import Request, RequestStates
 from specdec.engine.runner import Runner
 from specdec.engine.sampling_params import SamplingParams
-from specdec.engine.setup import build_verifier, resolve_speculative
+from specdec.engine.setup import build_controller, build_verifier, resolve_speculative
 from specdec.engine.target import load_target, prepare_target
 from specdec.speculators.init import init_speculator
 
@@ -40,8 +41,11 @@ class LLM:
             file, or a finalized ``SpeculativeConfig``.
         max_model_len: longest prompt plus output; None = as long as the target allows and half the free memory holds.
         max_num_seqs: requests that run together. max_num_batched_tokens: prompt tokens of one prefill forward.
-        accelerate: False leaves the target as transformers runs it.
-        verifier, speculator, controller: ready-made parts, instead of those the configuration names.
+        compile: False keeps decode steps out of CUDA graphs. accelerate: False leaves a loaded target as transformers
+            runs it on the CPU; a model in memory is never changed.
+        adaptive_drafting: False always drafts k tokens, even where that does not pay.
+        verifier, speculator, controller: ready-made parts, instead of those the configuration names; a ready-made
+            speculator always drafts k tokens unless a controller comes with it.
 
     Raises ``EngineError`` (a ``ValueError``) or ``ConfigError``; the message is complete.
     """
@@ -58,13 +62,15 @@ class LLM:
         seed: int | None = None,
         device: Any = None,
         tokenizer: Any = None,
+        compile: bool | None = None,
         accelerate: bool = True,
+        adaptive_drafting: bool = True,
         verifier: Any = None,
         speculator: Any = None,
         controller: Any = None,
     ) -> None:
         given = {"dtype": dtype, "max_model_len": max_model_len, "max_num_seqs": max_num_seqs, "seed": seed}
-        given |= {"max_num_batched_tokens": max_num_batched_tokens, "device": device}
+        given |= {"max_num_batched_tokens": max_num_batched_tokens, "device": device, "compile": compile}
         config, settings = resolve_speculative(model, speculative_config, given)
         self.config = config
         model = model if model is not None else settings.get("model")
@@ -79,6 +85,8 @@ class LLM:
         if isinstance(model, (str, Path)):
             kind = settings.get("dtype") or "auto"
             self.target = load_target(model, dtype=kind, device=where, tokenizer=tokenizer)
+            if accelerate and self.target.device.type == "cpu":
+                accelerate_in_place(self.target.model, max_batch=slots)
         else:
             self.target = prepare_target(model, device=where, tokenizer=tokenizer)
         self.tokenizer = self.target.tokenizer
@@ -86,9 +94,12 @@ class LLM:
         states = RequestStates(slots, self.max_model_len, self.target.device)
         if speculator is None and config is not None:
             speculator = init_speculator(config, self.target.device, states)
+            if adaptive_drafting and controller is None:
+                controller = build_controller(speculator.num_speculative_tokens)
         if speculator is not None:
             speculator.load(self.target.handle(self.max_model_len))
-        runner = Runner(self.target, states, verifier or build_verifier(config), speculator, controller)
+        graphs = settings.get("compile", True)
+        runner = Runner(self.target, states, verifier or build_verifier(config), speculator, controller, graphs)
         self.engine = Engine(self.target, runner, states, settings.get("seed") or 0, batched)
 
     @property

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from specdec.engine.errors import TargetError
@@ -99,3 +101,19 @@ def _pickle_message(path: Path) -> str:
         f"{path} is a pickle, which can run code when it is loaded; convert it where you trust it: load it there and "
         "call save_pretrained(directory, safe_serialization=True), then name that directory"
     )
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bars and no advice from transformers while a checkpoint is read."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

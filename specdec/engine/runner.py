@@ -12,6 +12,7 @@ import torch
 from specdec.engine.batch import Batch, build_batch
 from specdec.engine.capture import HiddenStateCapture
 from specdec.engine.drafting import draft_laws, hand_out, propose_batch
+from specdec.engine.graphs import DecodeGraphs
 from specdec.engine.kv_cache import SlotCache
 from specdec.engine.outputs import TokenLogprob
 from specdec.engine.requests import Request, RequestStates
@@ -50,6 +51,7 @@ class Runner:
         verifier: Verifier,
         speculator: BaseSpeculator | None = None,
         controller: Any | None = None,
+        use_graphs: bool = True,
     ) -> None:
         self.target, self.states, self.verifier = target, states, verifier
         self.speculator, self.controller = speculator, controller
@@ -60,6 +62,9 @@ class Runner:
         self.capture: HiddenStateCapture | None = None
         if speculator is not None:
             self._wire(speculator)
+        self.graphs: DecodeGraphs | None = None
+        if use_graphs and target.device.type == "cuda":
+            self.graphs = DecodeGraphs(target, self.cache, 1 + self.max_drafts, self.capture)
 
     def _wire(self, speculator: BaseSpeculator) -> None:
         """Hook up what the record's capabilities ask for."""
@@ -107,6 +112,10 @@ class Runner:
         return result
 
     def _forward(self, batch: Batch) -> torch.Tensor:
+        if self.graphs is not None and all(r.num_output for r in batch.requests):
+            logits = self.graphs.run(batch)
+            if logits is not None:
+                return logits
         return self.target.forward(
             self.cache, batch.plan, batch.input_ids, batch.positions, batch.rows_needed, batch.mask
         )

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from specdec.config.speculative import SpeculativeConfig
+from specdec.engine.controller import DraftController
 from specdec.verify.verifier import Verifier
 
 TARGET_SETTINGS = ("model", "dtype", "max_model_len")
-ENGINE_SETTINGS = ("device", "max_num_seqs", "max_num_batched_tokens", "seed")
+ENGINE_SETTINGS = ("device", "max_num_seqs", "max_num_batched_tokens", "seed", "compile")
 
 
 def resolve_speculative(
@@ -52,8 +53,33 @@ def _resolve(model: Any, given: Any, explicit: Mapping[str, Any]) -> Speculative
     return resolve(document, **extra).unwrap()
 
 
+# verification mode -> its argument <- the option that holds it
+MODE_OPTIONS = {
+    "synthetic": {"rates": "synthetic_acceptance_rates", "length": "synthetic_acceptance_length"},
+    "fly": {
+        "window": "fly_window_size",
+        "entropy_threshold": "fly_entropy_threshold",
+        "entropy_top_k": "fly_entropy_top_k",
+    },
+}
+
+
 def build_verifier(config: SpeculativeConfig | None) -> Verifier:
     """The verifier a configuration asks for; plain sampling without one."""
     if config is None:
         return Verifier()
-    return Verifier(config.verification.get("rejection_sample_method") or "standard")
+    mode = config.get("verification.rejection_sample_method") or "standard"
+    options = {name: config.get(f"options.{option}") for name, option in MODE_OPTIONS.get(mode, {}).items()}
+    given = {name: value for name, value in options.items() if value is not None}
+    if "length" in given:
+        given["k"] = config.num_speculative_tokens
+    return Verifier(mode, **given)
+
+
+def build_controller(max_drafts: int) -> DraftController:
+    """Decides per request how many drafts to ask for, so that drafting that does not pay switches itself off.
+
+    Sampled requests decide by nominal costs: their tokens depend on how many were drafted, and equal seeds must give
+    equal outputs.
+    """
+    return DraftController(max_drafts, is_reproducible=lambda request: request.params.temperature > 0)

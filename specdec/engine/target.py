@@ -14,7 +14,7 @@ from specdec.engine.attention import AttentionLayout, Mask, attention_layout
 from specdec.engine.errors import OutOfMemory, TargetError
 from specdec.engine.gguf import converted_directory
 from specdec.engine.kv_cache import CachePlan, SlotCache
-from specdec.engine.locate import locate
+from specdec.engine.locate import locate, quiet_transformers
 from specdec.engine.support import attention_implementation, check_supported
 from specdec.speculators.base import TargetHandle
 
@@ -113,16 +113,17 @@ def load_target(
         raise TargetError(f"cannot read the configuration of {path}: {_first_line(error)}") from error
     cls = check_supported(config)
     try:
-        loaded, info = AutoModelForCausalLM.from_pretrained(
-            str(path),
-            config=config,
-            dtype=wanted or "auto",
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            attn_implementation=attention_implementation(cls, config),
-            output_loading_info=True,
-        )
+        with quiet_transformers():
+            loaded, info = AutoModelForCausalLM.from_pretrained(
+                str(path),
+                config=config,
+                dtype=wanted or "auto",
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                attn_implementation=attention_implementation(cls, config),
+                output_loading_info=True,
+            )
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(f"the weights of {path} do not fit {device}: {_first_line(error)}") from error
     except (ValueError, OSError, RuntimeError) as error:
