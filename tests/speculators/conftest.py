@@ -170,3 +170,67 @@ def make_batch() -> Callable[..., ProposeBatch]:
 @pytest.fixture(scope="session")
 def make_request() -> type[Running]:
     return Running
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Makes tiny random float32 llamas, saved to disk; (model, path) by seed and vocabulary."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    made: dict[tuple[Any, ...], Any] = {}
+
+    def make(seed: int = 0, vocab_size: int = 60, max_len: int = 256, **extra: Any) -> Any:
+        key = (seed, vocab_size, max_len, *sorted(extra.items()))
+        if key not in made:
+            torch.manual_seed(seed)
+            shape = LlamaConfig(
+                hidden_size=32,
+                intermediate_size=48,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                vocab_size=vocab_size,
+                max_position_embeddings=max_len,
+                initializer_range=0.4,
+                tie_word_embeddings=False,
+                eos_token_id=None,
+                bos_token_id=None,
+                pad_token_id=None,
+                **extra,
+            )
+            model = LlamaForCausalLM(shape).eval()
+            path = tmp_path_factory.mktemp("llama")
+            model.save_pretrained(path)
+            made[key] = (model, str(path))
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def greedy_of() -> Callable[[Any], Callable[[list[int]], int]]:
+    """The greedy next token of a transformers model, by a full forward over the prefix."""
+
+    def of(model: Any) -> Callable[[list[int]], int]:
+        known: dict[tuple[int, ...], int] = {}
+
+        def next_token(prefix: list[int]) -> int:
+            key = tuple(prefix)
+            if key not in known:
+                with torch.inference_mode():
+                    known[key] = int(model(torch.tensor([prefix])).logits[0, -1].argmax())
+            return known[key]
+
+        return next_token
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def target_handle() -> Callable[..., Any]:
+    """The handle an engine would give for a transformers model in memory."""
+    from specdec.engine.target import prepare_target
+
+    return lambda model, max_len=256, tokenizer=None: prepare_target(model, device="cpu", tokenizer=tokenizer).handle(
+        max_len
+    )

@@ -1,0 +1,143 @@
+"""A smaller language model drafts from its own KV cache, one token after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from specdec.config.speculative import SpeculativeConfig
+from specdec.drafts.causal_lm import DraftLanguageModel, DraftSequence
+from specdec.drafts.vocabulary import SharedPrefix, VocabularyMap, intersect
+from specdec.engine.accelerate import accelerate, acceleration
+from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch, TargetHandle
+from specdec.speculators.history import TokenHistory, as_drafts_tensor, committed
+from specdec.verify.drafting import draw_drafts
+from specdec.verify.modes import make_mode
+
+_PROBABILISTIC = "probabilistic"
+_DEFAULT_MAX_NUM_SEQS = 8
+
+
+class DraftModelSpeculator(BaseSpeculator):
+    """Drafts with an independent causal LM. Source: arXiv 2211.17192, 2302.01318.
+
+    Drafts are argmaxes (one-hot), or with ``draft_sample_method: probabilistic`` drawn at the request's temperature,
+    and then ``Drafts.logits`` holds what they were drawn from. Requests that want no draft cost nothing: the draft
+    catches up when they want one again. Sequences longer than the draft allows are not drafted for.
+    """
+
+    def __init__(self, config: SpeculativeConfig, device: torch.device, req_states: Any | None = None) -> None:
+        super().__init__(config, device)
+        self.max_rows = getattr(req_states, "max_num_seqs", None) or config.get("engine.max_num_seqs")
+        sample = config.get("verification.draft_sample_method") or config.get("options.draft_sample_method")
+        self.probabilistic = sample == _PROBABILISTIC
+        self.coupled = couples_drafts(config)
+        self.history = TokenHistory()
+        self.draft: DraftLanguageModel
+        self.vocabulary: VocabularyMap
+
+    def load(self, target: TargetHandle) -> None:
+        config = self.config
+        heterogeneous = bool(config.get("options.use_heterogeneous_vocab"))
+        self.draft = DraftLanguageModel.load(
+            config.get("draft.model") or config.get("options.model"),
+            dtype=config.get("draft.dtype") or target.dtype,
+            device=self.device,
+            tokenizer=None if heterogeneous else target.tokenizer,
+            max_rows=self.max_rows or _DEFAULT_MAX_NUM_SEQS,
+            max_len=min(target.max_model_len, config.get("draft.max_model_len") or target.max_model_len),
+        )
+        model = self.draft.model
+        if heterogeneous:
+            self.vocabulary = intersect(target.tokenizer, model.tokenizer, target.vocab_size, model.vocab_size)
+        else:
+            self.vocabulary = SharedPrefix(target.vocab_size, model.vocab_size)
+        report = acceleration(target.model)
+        if report is not None and not report.reason:
+            accelerate(model.model, max_batch=self.draft.cache.max_rows * (self.num_speculative_tokens + 1))
+
+    def start_request(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
+        self.history.start(slot, prompt_token_ids)
+        self.draft.start(slot, self.vocabulary.to_draft(self.history.tokens[slot]))
+
+    def finish_request(self, slot: int) -> None:
+        self.history.finish(slot)
+        self.draft.finish(slot)
+
+    def propose(self, batch: ProposeBatch) -> Drafts:
+        rows: list[int] = []
+        counts: list[int] = []
+        width = self.num_speculative_tokens
+        for step in committed(batch):
+            sequence = self.draft.sequences[step.slot]
+            if new := self.history.extend(step):
+                sequence.commit(self.vocabulary.to_draft(new))
+            counts.append(min(step.num_drafts, width, self.draft.room(sequence)))
+            rows.append(step.slot)
+        drafts: list[list[int]] = [[] for _ in rows]
+        stored: list[list[torch.Tensor]] = [[] for _ in rows]
+        sequences = [self.draft.sequences[slot] for slot in rows]
+        self.draft_rounds(batch, sequences, counts, drafts, stored)
+        return Drafts(as_drafts_tensor(drafts, width, self.device), self._stacked(stored, width))
+
+    def draft_rounds(
+        self,
+        batch: ProposeBatch,
+        sequences: Sequence[DraftSequence],
+        counts: Sequence[int],
+        drafts: list[list[int]],
+        stored: list[list[torch.Tensor]],
+    ) -> None:
+        """Append ``counts[r]`` tokens to ``drafts[r]``, and the logits they were drawn from to ``stored[r]``."""
+        for step in range(max(counts, default=0)):
+            active = [r for r, count in enumerate(counts) if count > step]
+            logits = self.draft.logits([sequences[r] for r in active])[:, -1]
+            for r, token in zip(active, self.draw(batch, active, logits, step, stored), strict=True):
+                drafts[r].append(token)
+                sequences[r].token_ids += self.vocabulary.to_draft([token])
+
+    def draw(
+        self,
+        batch: ProposeBatch,
+        rows: Sequence[int],
+        logits: torch.Tensor,
+        step: int,
+        stored: list[list[torch.Tensor]],
+    ) -> list[int]:
+        """Draft number ``step`` of some requests of the batch from the draft's ``logits`` [len(rows), V_draft]."""
+        logits = self.vocabulary.to_target(logits)
+        where = torch.tensor(rows, device=batch.slots.device)
+        sampled = self.probabilistic or self.coupled
+        starts = [len(self.history.tokens[slot]) for slot in batch.slots[where].tolist()]
+        drawn = draw_drafts(
+            logits,
+            temperature=batch.temperature[where] if sampled else torch.zeros(len(rows), device=logits.device),
+            seeds=batch.seeds[where],
+            starts=starts,
+            step=step,
+            coupled=self.coupled,
+        )
+        if self.probabilistic:
+            for row, values in zip(rows, logits, strict=True):
+                stored[row].append(values)
+        return drawn.token_ids.tolist()
+
+    def _stacked(self, stored: list[list[torch.Tensor]], width: int) -> torch.Tensor | None:
+        first = next((values for row in stored for values in row), None)
+        if first is None:
+            return None
+        out = first.new_zeros(len(stored), width, first.shape[-1])
+        for r, row in enumerate(stored):
+            if row:
+                out[r, : len(row)] = torch.stack(row)
+        return out
+
+
+def couples_drafts(config: SpeculativeConfig) -> bool:
+    """Whether verification wants drafts drawn with the target's own noise."""
+    try:
+        return make_mode(config.get("verification.rejection_sample_method") or "standard").couples_drafts
+    except ValueError:  # a mode that needs options; those do not couple
+        return False

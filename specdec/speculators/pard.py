@@ -1,0 +1,49 @@
+"""A draft model trained with mask tokens drafts all tokens in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from specdec.config.speculative import SpeculativeConfig
+from specdec.drafts.causal_lm import DraftSequence
+from specdec.speculators.base import ProposeBatch
+from specdec.speculators.draft_model import DraftModelSpeculator
+
+
+class PardSpeculator(DraftModelSpeculator):
+    """Feeds the committed tokens and k - 1 mask tokens, and reads draft i from row i. Source: arXiv 2504.18583.
+
+    The k laws depend on the committed tokens only, so each draft is drawn independently; verification is the same. The
+    cache entries of mask tokens are overwritten by the next round.
+    """
+
+    def __init__(self, config: SpeculativeConfig, device: torch.device, req_states: Any | None = None) -> None:
+        super().__init__(config, device, req_states)
+        mask = config.get("draft.mask_token_id", config.get("draft.pard_token"))
+        if mask is None:
+            raise ValueError(
+                "the draft names no mask token; add pard_token to its config.json, or use method draft_model"
+            )
+        self.mask_token_id = int(mask)
+
+    def draft_rounds(
+        self,
+        batch: ProposeBatch,
+        sequences: Sequence[DraftSequence],
+        counts: Sequence[int],
+        drafts: list[list[int]],
+        stored: list[list[torch.Tensor]],
+    ) -> None:
+        # rows of one forward need equally many mask tokens
+        for count in sorted(set(counts) - {0}):
+            active = [r for r, wanted in enumerate(counts) if wanted == count]
+            chosen = [sequences[r] for r in active]
+            for sequence in chosen:
+                sequence.drafts = [self.mask_token_id] * (count - 1)
+            logits = self.draft.logits(chosen)
+            for step in range(count):
+                for r, token in zip(active, self.draw(batch, active, logits[:, step], step, stored), strict=True):
+                    drafts[r].append(token)
