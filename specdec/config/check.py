@@ -8,14 +8,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jsonschema import Draft7Validator
-from jsonschema.exceptions import ValidationError
-
 from specdec.config.diagnostics import Diagnostic, Source
 from specdec.config.known import Known
-from specdec.config.messages import explain_error, unknown_key
+from specdec.config.messages import explain, unknown_key
 from specdec.config.paths import Step, format_path
 from specdec.config.source import Document
+from specdec.config.validator import Violation, violations
 
 Locate = Callable[[tuple[Step, ...], bool], Source | None]  # (path, whether the key is meant) -> place
 RECORD_KEYS = ("speculators", "option_sets", "targets")  # a file with one of these at its root holds records
@@ -27,7 +25,6 @@ class Checker:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = schema
         self.known = Known(schema)
-        self._validator = Draft7Validator(schema)
 
     def check(
         self, data: Any, locate: Locate | None = None, *, partial: bool = False, skip: Collection[str] = ()
@@ -40,7 +37,7 @@ class Checker:
         place = locate or (lambda path, key: None)
         found: dict[tuple[str, str], Diagnostic] = {}
         data = self.known.with_known_methods(data)
-        for error in self._validator.iter_errors(data):
+        for error in violations(self.schema, data, self.schema):
             for diagnostic in self._diagnose(error, data, place, partial):
                 if not any(diagnostic.path == s for s in skip):
                     found.setdefault((diagnostic.code, diagnostic.path), diagnostic)
@@ -51,30 +48,26 @@ class Checker:
                 found.setdefault((diagnostic.code, diagnostic.path), diagnostic)
         return sorted(found.values(), key=_position)
 
-    def _diagnose(self, error: ValidationError, data: Any, place: Locate, partial: bool) -> Iterator[Diagnostic]:
-        path = tuple(error.absolute_path)
-        if error.validator == "additionalProperties":
+    def _diagnose(self, error: Violation, data: Any, place: Locate, partial: bool) -> Iterator[Diagnostic]:
+        path = error.path
+        if error.keyword == "additionalProperties":
             allowed = error.schema.get("properties", {})
-            for key in error.instance:
+            for key in error.value:
                 if key not in allowed:
                     full = (*path, key)
                     source = place(full, True)
-                    message, fix = unknown_key(self.known, data, path, key, list(allowed), source)
+                    message, fix = unknown_key(self.known, data, path, str(key), list(allowed), source)
                     yield Diagnostic("unknown-key", "error", format_path(full), message, fix, source)
-        elif error.validator == "required":
-            if not partial:
-                for key in error.validator_value:
-                    if key not in error.instance:
-                        message = f"'{key}' is missing"
-                        owner = self.known.method_at(data, path)
-                        if owner:
-                            message = f"{owner} needs '{key}'"
-                        source = place((*path, "method") if owner else path, True)
-                        fix = self.known.how_to_write(path, key, owner)
-                        yield Diagnostic("missing-required", "error", format_path((*path, key)), message, fix, source)
+        elif error.keyword == "required":
+            for key in () if partial else error.wanted:
+                if key not in error.value:
+                    owner = self.known.method_at(data, path)
+                    message = f"{owner} needs '{key}'" if owner else f"'{key}' is missing"
+                    source = place((*path, "method") if owner else path, True)
+                    fix = self.known.how_to_write(key, owner)
+                    yield Diagnostic("missing-required", "error", format_path((*path, key)), message, fix, source)
         else:
-            source = place(path, False)
-            yield explain_error(self.known, error, format_path(path), source, data)
+            yield explain(self.known, error, place(path, False))
 
     def _old_spellings(self, data: Any, place: Locate) -> Iterator[Diagnostic]:
         for path, block in self.known.speculative_blocks(data):
@@ -130,9 +123,8 @@ def checker_for(data: Any, folder: Path | None = None) -> tuple[Checker, list[Di
 def records_for(data: Any, folder: Path | None = None) -> tuple[Any, list[Diagnostic]]:
     """The registry with the records of installed packages and of the files that ``records:`` names."""
     from specdec.config.records_merge import RecordError
-    from specdec.config.source import SourceError
-
     from specdec.config.registry import installed_problems
+    from specdec.config.source import SourceError
 
     registry = all_records()
     problems: list[Diagnostic] = list(installed_problems())

@@ -52,8 +52,7 @@ def findings(text: Text, registry: Registry) -> list[Diagnostic]:
         found += _record_expressions(text, name, record_scope(record, registry.variables), registry)
         found += _inherited(text, name, registry)
         found += _record_values(text, name, record)
-    found += _other_expressions(text, registry)
-    return found
+    return found or list(_other_expressions(text, registry))
 
 
 def first_problem(text: Text) -> None:
@@ -152,9 +151,9 @@ def _record_expressions(text: Text, name: str, scope: Scope, registry: Registry)
         yield from _check(text, where, expression, expected, scope)
     identity = identity_scope(registry.fact_sets["identity"], registry.variables)
     for key in ("declares", "accepts"):
-        expression = (raw.get("checkpoint") or {}).get(key)
-        if expression:
-            yield from _check(text, (*path, "checkpoint", key), expression, "bool", identity)
+        condition = (raw.get("checkpoint") or {}).get(key)
+        if condition:
+            yield from _check(text, (*path, "checkpoint", key), condition, "bool", identity)
     for parent, expression in (raw.get("specializes") or {}).items():
         where = (*path, "specializes", parent)
         if parent not in registry.owners:
