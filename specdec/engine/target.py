@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from specdec.engine.attention import AttentionLayout, Mask, attention_layout
 from specdec.engine.errors import OutOfMemory, TargetError
@@ -109,7 +109,7 @@ def load_target(
         path = converted_directory(path, wanted or torch.bfloat16)
     try:
         config = AutoConfig.from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
-    except (ValueError, OSError, json.JSONDecodeError) as error:
+    except Exception as error:  # configuration classes validate in ways of their own
         raise TargetError(f"cannot read the configuration of {path}: {_first_line(error)}") from error
     cls = check_supported(config)
     try:
@@ -126,7 +126,7 @@ def load_target(
             )
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(f"the weights of {path} do not fit {device}: {_first_line(error)}") from error
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, SafetensorError) as error:
         raise TargetError(f"cannot load the weights of {path}: {_first_line(error)}") from error
     missing = sorted(info.get("missing_keys", ()))
     if missing:
