@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TextIO
 
 from specdec.config.diagnostics import Diagnostic
 from specdec.config.render import MAX_SHOWN, render_github, render_json, render_text
@@ -34,7 +35,8 @@ def add_config_arguments(parser: argparse.ArgumentParser, files: str = "file") -
 
 def split_arguments(items: Sequence[str]) -> tuple[list[str], list[str]]:
     """(files, overrides): what exists as a file is a file, else what looks like an override is one."""
-    files, overrides = [], []
+    files: list[str] = []
+    overrides: list[str] = []
     for item in items:
         (overrides if is_override(item) else files).append(item)
     return files, overrides
@@ -46,7 +48,7 @@ def is_override(item: str) -> bool:
 
 
 def print_findings(
-    diagnostics: Sequence[Diagnostic], form: str = "text", files: Sequence[str] = (), stream: object = None
+    diagnostics: Sequence[Diagnostic], form: str = "text", files: Sequence[str] = (), stream: TextIO | None = None
 ) -> None:
     """Print findings to standard output, or to ``stream``, in one of ``FORMATS``."""
     out = stream or sys.stdout
@@ -57,7 +59,7 @@ def print_findings(
     else:
         text = render_text(diagnostics, colour=wants_colour(out), limit=MAX_SHOWN)
     if text:
-        print(text, file=out)  # type: ignore[call-overload]
+        print(text, file=out)
 
 
 def wants_colour(stream: object) -> bool:

@@ -147,7 +147,7 @@ class Known:
         methods = [block.get("method") for _, block in self.speculative_blocks(data)]
         return any(isinstance(m, str) and m.lower() not in self.lowered for m in methods)
 
-    def how_to_write(self, path: tuple[Step, ...], key: str, method: str | None) -> str:
+    def how_to_write(self, key: str, method: str | None) -> str:
         """An example line for a missing key."""
         part = self.option(method, key) if method else {}
         example = next(iter(part.get("examples", ())), part.get("default"))
@@ -159,5 +159,5 @@ def _with(data: Any, path: tuple[Step, ...], value: Any) -> Any:
     if not path:
         return value
     copy = list(data) if isinstance(data, list) else dict(data)
-    copy[path[0]] = _with(data[path[0]], path[1:], value)  # type: ignore[index,call-overload]
+    copy[path[0]] = _with(data[path[0]], path[1:], value)  # type: ignore[index]
     return copy

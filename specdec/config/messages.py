@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jsonschema.exceptions import ValidationError
-
 from specdec.config.diagnostics import Diagnostic, Source
 from specdec.config.known import SPECULATIVE, Known
 from specdec.config.paths import Step, format_path
 from specdec.config.render import quote
 from specdec.config.scalars import value_hint
 from specdec.config.suggest import nearest, normalise
+from specdec.config.validator import Violation
 
 TYPE_WORDS = {
     "integer": "an integer",
@@ -65,14 +64,14 @@ def unknown_key(
     return message, f"remove it; {'known options' if method else 'known keys'}: {_listed(names, 12)}"
 
 
-def explain_error(known: Known, error: ValidationError, path: str, source: Source | None, data: Any) -> Diagnostic:
+def explain(known: Known, error: Violation, source: Source | None) -> Diagnostic:
     """The finding for a value that its schema does not allow."""
-    name = f"'{_last(error, path)}'" if error.absolute_path else "the file"
-    value, schema = error.instance, error.schema
-    kind, wanted = str(error.validator), error.validator_value
+    path, last = format_path(error.path), _last(error.path)
+    name = f"'{last}'" if last else "the file"
+    value, schema, kind, wanted = error.value, error.schema, error.keyword, error.wanted
     if kind == "type":
         return Diagnostic("wrong-type", "error", path, *_wrong_type(name, value, wanted, schema, path), source)
-    if kind == "enum" and _last(error, path) == "method":
+    if kind == "enum" and last == "method":
         return Diagnostic("unknown-method", "error", path, *_unknown_method(known, value), source)
     if kind in ("enum", "const"):
         choices = [c for c in (wanted if kind == "enum" else [wanted]) if c is not None]
@@ -101,11 +100,10 @@ def explain_error(known: Known, error: ValidationError, path: str, source: Sourc
     return Diagnostic("invalid-value", "error", path, f"{name} is {quote(value)}, which is not allowed here", _example(schema), source)
 
 
-def _last(error: ValidationError, path: str) -> str:
-    if not error.absolute_path:
-        return ""
-    last = error.absolute_path[-1]
-    return str(last) if isinstance(last, str) else path.rsplit(".", 1)[-1]
+def _last(path: Sequence[Step]) -> str:
+    """How a value is called in a message: its key, with the index for an item of a list."""
+    keys = [i for i, step in enumerate(path) if isinstance(step, str)]
+    return format_path(path[keys[-1] :]) if keys else ""
 
 
 def _wrong_type(name: str, value: Any, wanted: Any, schema: Any, path: str) -> tuple[str, str | None]:
@@ -114,7 +112,7 @@ def _wrong_type(name: str, value: Any, wanted: Any, schema: Any, path: str) -> t
     choices = [c for c in schema.get("x-specdec", {}).get("words", ()) if c is not None]
     if choices:
         words += f" ({' or '.join(map(str, choices))})"
-    what = {str: "the text ", dict: "", list: "the list "}.get(type(value), "")
+    what = "the text " if isinstance(value, str) else "the list " if isinstance(value, list) else ""
     message = f"{name} must be {words}, not {what}{quote(value)}"
     if path == SPECULATIVE and isinstance(value, str):
         hint = "write a mapping, not JSON in quotes" if value.lstrip().startswith("{") else f"write 'speculative: {{method: {value}}}'"

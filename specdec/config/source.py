@@ -311,7 +311,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, name: str, lines: list[str]) -> S
         column = len(lines[line - 1]) + 1 if line <= len(lines) else 1
     text = lines[line - 1] if line <= len(lines) else ""
     tab = "\t" in text[: len(text) - len(text.lstrip())] or text[column - 1 : column] == "\t"
-    if tab and "cannot start any token" in problem or "found a tab" in problem or "'\\t'" in problem:
+    if (tab and "cannot start any token" in problem) or "found a tab" in problem or "'\\t'" in problem:
         source = Source("file", name, line, text.index("\t") + 1 if "\t" in text else column, text)
         return SourceError(Diagnostic("yaml-tab", "error", "", "a tab is used where YAML wants spaces", "replace the tab by spaces", source))
     source = Source("file", name, line, column, text)
