@@ -79,7 +79,7 @@ def _disagreement(
     """A second key of the same fact with another value: one of the two is wrong, and the checkpoint cannot say which."""
     # Names, maps and floats come in several legitimate spellings; counts, ids and switches do not.
     for key in spec.keys[spec.keys.index(first) + 1 :] if spec.type in EXACT_TYPES else ():
-        hit = None if key.startswith(TENSOR_KEY) else find(checkpoint.config, key)
+        hit = None if key.startswith(TENSOR_KEY) or "[" in key else find(checkpoint.config, key)
         value = as_type(hit[1], spec.type) if hit else None
         conversion = _conversion(spec, key)
         if hit is None or value is None or INPUT_TYPES.get(conversion or ""):

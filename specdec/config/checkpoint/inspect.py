@@ -34,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     tensor_checks.check_forbidden,
     training.check_training,
     rope.check_rope,
+    rope.check_rope_type,
     unknown_keys.check_unknown,
 )
 

@@ -8,14 +8,21 @@ from typing import Any
 
 # Sub-configs that hold the language model's own keys: speculators format, multimodal models, vLLM's eagle wrapping.
 WRAPPERS = ("transformer_layer_config", "text_config", "model", "llm_config", "language_config")
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\[(\w+)=([^\]]+)\]")
 
 
 def lookup(config: Any, key: str) -> Any:
-    """The value at ``key`` (``a.b``, ``a.b[0].c``); None when absent, null, or below something that is no container."""
+    """The value at ``key``; None when absent, null, or below something that is no container.
+
+    ``a.b[0].c`` steps into a list; ``a[kind=b.c].d`` into its first item whose ``kind`` is the value at ``b.c``.
+    """
     value = config
-    for name, index in _STEP.findall(key):
-        if index:
+    for name, index, field, wanted in _STEP.findall(key):
+        if field:
+            kind = lookup(config, wanted)
+            items = value if isinstance(value, (list, tuple)) and kind is not None else ()
+            value = next((item for item in items if isinstance(item, Mapping) and item.get(field) == kind), None)
+        elif index:
             value = value[int(index)] if isinstance(value, (list, tuple)) and int(index) < len(value) else None
         else:
             value = value.get(name) if isinstance(value, Mapping) else None

@@ -47,10 +47,9 @@ def with_default_ids(context: CheckContext, chosen: Sequence[int] | None) -> tup
             f"the draft does not name the target layers it reads ({rule['pin']}); they will be guessed from the target"
         )
         return None, [finding("aux-layers-defaulted", at, message, fix, "warning")]
-    count = context.fact(rule["count"]) if "count" in rule else None
-    ids = (
-        list(chosen) if chosen is not None else SPREADS[rule["default"]](layers, count or rule.get("default_count", 3))
-    )
+    count = _stored_count(context) or (context.fact(rule["count"]) if "count" in rule else None)
+    spread = SPREADS[rule["default"]]
+    ids = list(chosen) if chosen is not None else spread(layers, count or rule.get("default_count", 3))
     message = (
         f"the draft does not name the target layers it reads; boundaries {', '.join(map(str, ids))} of {layers} are a guess, "
         f"and a wrong guess makes every draft be rejected; {rule['pin']} pins them"
@@ -59,6 +58,13 @@ def with_default_ids(context: CheckContext, chosen: Sequence[int] | None) -> tup
         ids, Origin("derived", f"default layers ({rule['pin']} is not set)", inputs=("target.num_hidden_layers",))
     )
     return found, [finding("aux-layers-defaulted", at, message, fix, "warning")]
+
+
+def _stored_count(context: CheckContext) -> int | None:
+    """How many states of the target's width the projection takes, where it is known."""
+    rule, width = context.rules.get("feature_projection"), context.target("hidden_size")
+    shape = (context.shapes or {}).get(rule["tensor"], ()) if rule else ()
+    return shape[1] // width if width and len(shape) == 2 and shape[1] % width == 0 else None
 
 
 def check_ids(context: CheckContext) -> Iterator[Diagnostic]:
@@ -132,8 +138,8 @@ def _check_projection(context: CheckContext, rule: Mapping[str, Any], width: int
     if shape[1] % width or _fits_own(shape[1], own, width, stated, usual):
         message = f"{rule['tensor']} takes {shape[1]} values, which are not hidden states of the target's width {width}"
         yield finding("hidden-size-mismatch", "draft.hidden_size", message, FIX)
-    elif stated or usual:
-        count = (stated or usual)[0]
+    elif stated or len(usual) > 1:
+        count = (stated or usual[1:])[0]
         message = f"{count} hidden states of width {width} are {count * width} values, but {rule['tensor']} has shape {list(shape)}"
         at = context.at(rule["features"]) if "features" in rule else "draft.hidden_size"
         yield finding(MISMATCH, at, message, "name as many layers as the draft was trained with")

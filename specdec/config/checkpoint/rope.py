@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from specdec.config.checkpoint.context import CheckContext, finding
 from specdec.config.diagnostics import Diagnostic
 
 DEFAULT_THETA = 10000.0  # what every library uses when the config states none
 _SETTINGS = {"rope_type": "default", "rope_factor": None}
+
+
+def check_rope_type(context: CheckContext) -> Iterator[Diagnostic]:
+    """Rotary settings beyond the base need a type, or they do nothing."""
+    settings = context.fact("rope_scaling")
+    if isinstance(settings, Mapping) and "factor" in settings and not context.stated("rope_type"):
+        message = f"{context.at('rope_scaling').removeprefix('draft.')} has a factor but no rope_type, so it is read as default"
+        yield finding(
+            "rope-type-missing", context.at("rope_scaling"), message, "add rope_type, as it was in training", "warning"
+        )
 
 
 def check_rope(context: CheckContext) -> Iterator[Diagnostic]:
@@ -23,8 +33,7 @@ def check_rope(context: CheckContext) -> Iterator[Diagnostic]:
         if ours != theirs:
             words = {"rope_type": "type", "rope_factor": "factor"}[name]
             message = f"the draft's rope {words} is {ours or 'not set'}, the target's is {theirs or 'not set'}"
-            at = context.at(name).rsplit(".", 1)[0] if context.stated(name) else "draft.rope_scaling"
-            yield finding("rope-differs", at, message, fix, "warning")
+            yield finding("rope-differs", "draft.rope_scaling", message, fix, "warning")
             return
     ours, theirs = context.fact("rope_theta"), context.target("rope_theta")
     if theirs is not None and ours is not None and float(ours) != float(theirs):

@@ -12,6 +12,9 @@ from specdec.config.checkpoint.training import TRAINED
 from specdec.config.diagnostics import Diagnostic
 from specdec.config.suggest import nearest
 
+# Maps that other tools own as a whole; what stands inside says nothing about the draft's computation.
+OPAQUE = ("speculators_config", TRAINED)
+
 
 def check_unknown(context: CheckContext) -> Iterator[Diagnostic]:
     """``known_keys``: keys that may stand in the config although no fact reads them; without it nothing is checked."""
@@ -45,7 +48,7 @@ def _keys(config: Mapping[str, Any], known: set[str]) -> Iterator[str]:
             yield from (f"{key}.{inner}" for inner in _keys(value, known))
         elif key not in known:
             yield str(key)
-        elif key in parents and key not in STANDARD_KEYS and isinstance(value, Mapping):
+        elif key in parents and key not in OPAQUE and key not in STANDARD_KEYS and isinstance(value, Mapping):
             inner_known = known | STANDARD_KEYS
             yield from (
                 f"{key}.{i}"
