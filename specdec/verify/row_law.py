@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import torch
+from specdec_kernels.philox import host
 from specdec_kernels.philox import reference as philox
 
 BLOCK = 256  # tokens per partial sum; sums of blocks do not depend on how many rows there are
+SMALL = 4096  # below this many tokens one pass over all is cheaper than two over some
 GUMBEL_MAX = 22.9  # no noise value is larger, so tokens far below the leader need none
 
 
@@ -110,27 +112,26 @@ def draw_gumbel(scores: torch.Tensor, key: tuple[int, int, int, int]) -> int:
 
     Noise is bounded, so only tokens within reach of the best one so far get any: the result is the full argmax.
     """
-    best = _best_of(scores, scores > -4.0, key)
-    if best is None:
-        return _argmax_or_none(scores)
-    reachable = scores > best[0] - GUMBEL_MAX
-    full = _best_of(scores, reachable, key)
-    assert full is not None
-    return full[1]
+    floor = -torch.inf
+    if len(scores) > SMALL:
+        leaders = _best_of(scores, -4.0, key)
+        if leaders is not None:
+            floor = leaders[0] - GUMBEL_MAX
+    best = _best_of(scores, floor, key)
+    return -1 if best is None else best[1]
 
 
-def _best_of(scores: torch.Tensor, chosen: torch.Tensor, key: tuple[int, int, int, int]) -> tuple[float, int] | None:
-    tokens = chosen.nonzero()[:, 0]
-    if not len(tokens):
+def _best_of(scores: torch.Tensor, floor: float, key: tuple[int, int, int, int]) -> tuple[float, int] | None:
+    """Best noisy score and its token among scores above ``floor``."""
+    padded = torch.nn.functional.pad(scores, (0, -len(scores) % 4), value=-torch.inf).view(-1, 4)
+    groups = (padded.amax(1) > floor).nonzero()[:, 0]
+    if not len(groups):
         return None
-    seed, position, slot, role = (torch.tensor([x], device=scores.device) for x in key)
-    groups, where = torch.unique_consecutive(tokens // 4, return_inverse=True)
-    noise = philox.gumbel_groups(seed, position, slot, int(role), groups)[0]
-    noisy = scores[tokens] + noise[where, tokens % 4]
+    if scores.device.type == "cpu":
+        noise = philox.gumbel_from_words(torch.from_numpy(host.philox_groups(key[0], groups.numpy(), *key[1:])))
+    else:
+        seed, position, slot, _ = (torch.tensor([x], device=scores.device) for x in key)
+        noise = philox.gumbel_groups(seed, position, slot, int(key[3]), groups)[0]
+    noisy = (padded[groups] + noise).flatten()
     winner = int(noisy.argmax())
-    return float(noisy[winner]), int(tokens[winner])
-
-
-def _argmax_or_none(scores: torch.Tensor) -> int:
-    winner = int(scores.argmax())
-    return winner if float(scores[winner]) > -torch.inf else -1
+    return float(noisy[winner]), int(groups[winner // 4]) * 4 + winner % 4

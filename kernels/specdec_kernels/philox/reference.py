@@ -35,8 +35,8 @@ def uniform(seeds: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor, r
 
 def gumbel_from_words(words: torch.Tensor) -> torch.Tensor:
     """Standard Gumbel noise, float32, at most 22.9; large values come from the fine end of the 32-bit source."""
-    u = (words.double() + 0.5).mul_(2.0**-32).float().clamp_(max=1.0 - 2.0**-24)
-    return -torch.log(-torch.log1p(-u))
+    u = (words.float() + 0.5).mul_(2.0**-32).clamp_(max=1.0 - 2.0**-24)
+    return u.neg_().log1p_().neg_().log_().neg_()
 
 
 def gumbel_groups(
