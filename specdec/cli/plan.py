@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="expand comma-separated values in overrides: one plan each"
     )
-    parser.add_argument("--all", action="store_true", help="also show options that nobody set")
+    parser.add_argument(
+        "--all", action="store_true", help="also show defaults and dimensions (yaml and json always do)"
+    )
     parser.add_argument("--strict", action="store_true", help="treat guesses and other warnings as errors")
 
 
@@ -57,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         if args.format == "text":
             _print_text(label, resolution, args.all)
         else:
-            documents.append({**({"overrides": label} if label else {}), **_document(resolution, args.all)})
+            documents.append({**({"overrides": label} if label else {}), **_document(resolution)})
     if args.format != "text":
         _print_documents(documents if args.multirun else documents[0], args.format)
     return code
@@ -77,13 +79,13 @@ def _print_text(label: list[str], resolution: Resolution, everything: bool) -> N
         print()
 
 
-def _document(resolution: Resolution, everything: bool) -> dict[str, Any]:
+def _document(resolution: Resolution) -> dict[str, Any]:
     from specdec.config.plan import make_plan
     from specdec.config.render import to_dict
 
     if resolution.config is None:
         return {"format": "specdec/plan/1", "diagnostics": [to_dict(d) for d in resolution.diagnostics]}
-    return make_plan(resolution, everything).to_dict()
+    return make_plan(resolution, True).to_dict()
 
 
 def _print_documents(document: Any, form: str) -> None:

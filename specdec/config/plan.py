@@ -11,8 +11,7 @@ from specdec.config.speculative import Namespace, Resolution, SpeculativeConfig
 
 FORMAT = "specdec/plan/1"
 UNSET = (None, (), {}, "")
-# sections that show every value, and those that show only what somebody set or what differs from a default
-WHOLE = ("wiring", "numbers", "verification")
+SETTINGS = ("target", "engine")  # mostly defaults and dimensions: only what somebody chose is shown
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,11 @@ def make_plan(resolution: Resolution, everything: bool = False) -> Plan:
         ("speculative", _speculative(config, everything)),
         ("draft", _group(config, "draft", everything)),
         ("target", _group(config, "target", everything)),
-        ("wiring", _group(config, "wiring", True)),
-        ("verification", _group(config, "verification", True)),
+        ("wiring", _group(config, "wiring", everything)),
+        ("verification", _group(config, "verification", everything)),
         ("engine", _group(config, "engine", everything)),
-        ("numbers", _group(config, "numbers", True)),
-        ("resources", _group(config, "resources", True)),
+        ("numbers", _group(config, "numbers", everything)),
+        ("resources", _group(config, "resources", everything)),
     ):
         kept = tuple(rows)
         if kept:
@@ -90,35 +89,35 @@ def make_plan(resolution: Resolution, everything: bool = False) -> Plan:
 
 
 def _speculative(config: SpeculativeConfig, everything: bool) -> Iterator[Row]:
+    """The method, k, and the options; without ``everything``, no option that is unset."""
     origins = config.provenance
-    yield Row("speculative.method", config.method, origins.get("speculative.method"))
-    yield Row(
-        "speculative.num_speculative_tokens",
-        config.num_speculative_tokens,
-        origins.get("speculative.num_speculative_tokens"),
-        "drafted tokens a round",
-    )
+    for name, value in (("method", config.method), ("num_speculative_tokens", config.num_speculative_tokens)):
+        unit = "drafted tokens a round" if name != "method" else ""
+        yield Row(f"speculative.{name}", value, origins.get(f"speculative.{name}"), unit)
     for name, value in config.options.items():
-        path = f"speculative.{name}"
-        option = config.record.options.get(name)
-        origin = origins.get(path)
-        untouched = origin is None or origin.kind == "record"
-        if name in ("method", "num_speculative_tokens") or (not everything and untouched and value in UNSET):
+        if name in ("method", "num_speculative_tokens") or (not everything and value in UNSET):
             continue
-        yield Row(path, value, origin, (option.unit or "") if option else "")
+        option = config.record.options.get(name)
+        yield Row(
+            f"speculative.{name}", value, origins.get(f"speculative.{name}"), (option.unit or "") if option else ""
+        )
 
 
 def _group(config: SpeculativeConfig, group: str, everything: bool) -> Iterator[Row]:
-    values = getattr(config, group)
-    for path, value in flatten(values, group):
+    """Rows of one part; without ``everything``, neither defaults of target and engine nor the target's dimensions."""
+    for path, value in flatten(getattr(config, group), group):
         origin = config.provenance.get(path)
-        if value in UNSET and not (everything and origin is not None):
-            continue
-        if not everything and origin is None:
-            continue
-        if not everything and origin is not None and origin.kind == "record" and group in ("engine", "target"):
-            continue
+        name = path.split(".")[1]
+        if not everything:
+            shared = group == "engine" and name in config.target  # shown under target
+            if value in UNSET or shared or (group in SETTINGS and not _is_news(origin)):
+                continue
         yield Row(path, value, origin)
+
+
+def _is_news(origin: Origin | None) -> bool:
+    """Whether somebody chose the value, rather than a default or a dimension of the checkpoint."""
+    return origin is not None and (origin.kind in ("user", "command line", "derived") or "quant" in origin.detail)
 
 
 def flatten(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from typing import Any
@@ -49,6 +50,9 @@ def head(plan: Plan) -> str:
     if not config.capabilities.get("proposes_draft_tokens", True):
         label = "drafts nothing"
     lines = [" · ".join((config.method, record.title, record.status, f"{label} ({how})" if how else label))]
+    k = config.num_speculative_tokens
+    if config.capabilities.get("proposes_draft_tokens", True):
+        lines.append(f"{k} drafted tokens a round, verify block {k + 1} (the drafts and the token before them)")
     origin = config.provenance.get("speculative.method")
     if origin is not None and origin.kind not in ("user", "command line"):
         lines.append(f"method {_from(origin)}")
@@ -74,15 +78,28 @@ def _from(origin: Origin) -> str:
     if origin.kind == "command line":
         return "command line"
     if origin.kind == "user":
-        return str(origin.source) if origin.source and origin.source.file else "given"
+        return _place(str(origin.source)) if origin.source and origin.source.file else "given"
     if origin.kind == "checkpoint":
         return f"checkpoint {origin.detail}".rstrip()
     if origin.kind == "record":
-        return f"record default{f' ({origin.detail})' if origin.detail else ''}"
+        known = origin.detail.startswith("default of ")  # the name stands in the first column already
+        return f"record default{f' ({origin.detail})' if origin.detail and not known else ''}"
     if origin.kind == "derived":
         inputs = f" from {', '.join(origin.inputs)}" if origin.inputs else ""
         return f"derived{inputs}" + (f" ({origin.detail})" if origin.detail else "")
     return f"{origin.kind} {origin.detail}".rstrip()
+
+
+def _place(text: str) -> str:
+    """A file position, relative to the working directory when it is inside it, else with the file's name only."""
+    inside = os.getcwd() + os.sep
+    return (
+        text.removeprefix(inside)
+        if text.startswith(inside)
+        else text.rsplit(os.sep, 1)[-1]
+        if text.startswith(os.sep)
+        else text
+    )
 
 
 def _change(change: Mapping[str, Any]) -> str:

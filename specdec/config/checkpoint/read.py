@@ -10,6 +10,7 @@ from typing import Any
 from specdec.config.checkpoint.errors import CheckpointFault
 from specdec.config.checkpoint.gguf_config import checkpoint_from_gguf
 from specdec.config.checkpoint.hub_cache import cached_snapshot, looks_like_hub_id
+from specdec.config.checkpoint.packaged import PACKAGED, packaged_file
 from specdec.config.checkpoint.safetensors_header import TensorEntry, read_header, read_integers
 from specdec.config.checkpoint.tokenizer import TokenizerInfo, read_tokenizer
 from specdec.config.checkpoint.value import Checkpoint, Role
@@ -33,6 +34,9 @@ def load_checkpoint(location: str | Path, *, role: Role) -> tuple[Checkpoint | N
                 if looks_like_hub_id(str(location))
                 else f"{location} does not exist"
             )
+            if (model := PACKAGED.get(str(location))) is not None:
+                note = f"{location} ships in a package that is not installed, so nothing in it was checked"
+                return None, [Diagnostic("checkpoint-not-cached", "note", at, note, fix=model.command)]
             severity: Severity = "note" if looks_like_hub_id(str(location)) else "error"
             code = "checkpoint-not-cached" if severity == "note" else "checkpoint-not-found"
             return None, [Diagnostic(code, severity, at, note, fix=f"check {at}, or download the checkpoint first")]
@@ -48,6 +52,8 @@ def _local_path(location: str | Path) -> Path | None:
             return path
     except (OSError, ValueError):  # too long, or a NUL byte
         return None
+    if packaged := packaged_file(str(location)):
+        return packaged
     return cached_snapshot(str(location)) if looks_like_hub_id(str(location)) else None
 
 
