@@ -113,11 +113,10 @@ def as_type(value: Any, type_name: str) -> Any:
     if type_name == "map":
         return dict(value) if isinstance(value, Mapping) else None
     inner = type_name.removeprefix("list<").removesuffix(">")
-    items = list(value) if isinstance(value, (list, tuple)) else [value] if as_type(value, inner) is not None else None
-    if items is None or inner == "any":
-        return items if isinstance(value, (list, tuple)) else None
-    typed = [as_type(item, inner) for item in items]
-    return None if None in typed else typed
+    if not isinstance(value, (list, tuple)):
+        return None
+    typed = [as_type(item, inner) for item in value]
+    return None if any(item is None for item in typed) else typed
 
 
 def _conversion(spec: FactSpec, key: str) -> str | None:

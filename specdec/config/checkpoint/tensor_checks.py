@@ -97,7 +97,9 @@ def check_heads(context: CheckContext) -> Iterator[Diagnostic]:
 
 def check_own_embeddings(context: CheckContext) -> Iterator[Diagnostic]:
     """Embeddings of another width than the target's cannot be shared with it."""
-    tensor = (context.rules.get("shared") or {}).get("embed_tokens")
+    tensor = (
+        (context.rules.get("shared") or {}).get("embed_tokens") if context.rules.get("feature_projection") else None
+    )
     ours, theirs = context.fact("hidden_size"), context.target("hidden_size")
     if tensor is None or context.shapes is None or tensor in context.shapes or None in (ours, theirs) or ours == theirs:
         return
