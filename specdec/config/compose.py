@@ -26,15 +26,14 @@ class Composed:
     registry: Any
     checker: Checker
     locate: Locate
-    overridden: Mapping[str, Source] = field(default_factory=dict)  # dotted path -> the override that set it
+    overridden: Mapping[tuple[Step, ...], Source] = field(default_factory=dict)  # path -> the override that set it
     diagnostics: tuple[Diagnostic, ...] = ()
     tainted: frozenset[str] = frozenset()  # dotted paths whose value is not known because what was written is wrong
     usable: bool = True
 
     def command_line(self, path: tuple[Step, ...]) -> Source | None:
         """The override that set the value at a path, or a part of it."""
-        for dotted, source in self.overridden.items():
-            changed = parse_path(dotted)
+        for changed, source in self.overridden.items():
             if changed[: len(path)] == path or path[: len(changed)] == changed:
                 return source
         return None
@@ -51,7 +50,7 @@ def compose(given: Given, overrides: Sequence[str], registry: Any | None) -> Com
     broken = {d.path for d in given.diagnostics}
     findings = [*given.diagnostics, *problems]
     start = spell_methods(data, registry)
-    sources: Mapping[str, Source] = {}
+    sources: Mapping[tuple[Step, ...], Source] = {}
     locate, merged = given.locate, start
     texts, wrong = override_texts(overrides)
     findings += wrong

@@ -178,7 +178,7 @@ def resource_values(
         target_kv=target_kv,
         draft_kv=own.get("draft_kv_bytes_per_token", parts.draft.kv_bytes_per_token) if MODEL in parts.record.options else 0,
         draft_logits=own.get("draft_logits_bytes") or 0,
-        engine={n: f.value for n, f in settings.engine.items()},
+        engine={n: f.value for n, f in settings.engine.items() if f"engine.{n}" not in parts.block.composed.tainted},
     )
     return {**{n: v for n, v in own.items() if n not in numbers}, **numbers}, findings
 

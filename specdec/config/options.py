@@ -76,7 +76,9 @@ def missing(record: SpeculatorRecord, block: Block, options: Mapping[str, Found]
     findings = []
     for name, spec in record.options.items():
         needed = spec.required or name == K
-        if not needed or name in options or block.tainted(name) or (name == MODEL and has_draft):
+        if not needed or name in options or (name == MODEL and has_draft):
+            continue
+        if block.tainted(name) or any(block.tainted(source) for source in default_sources(record, name)):
             continue
         message = f"{record.name} needs '{name}'"
         if name == K:
@@ -84,6 +86,13 @@ def missing(record: SpeculatorRecord, block: Block, options: Mapping[str, Found]
         fix = f"set {block.at(name)}" + (" to a draft checkpoint" if name == MODEL else f", for example {block.at(name)}=3" if name == K else "")
         findings.append(Diagnostic("missing-required", "error", block.at(name), message, fix, method_at))
     return findings
+
+
+def default_sources(record: SpeculatorRecord, name: str) -> list[str]:
+    """The options that the default of an option is taken from."""
+    rule = record.defaults.get(name)
+    sources = _listed(rule.get("from")) if isinstance(rule, Mapping) else []
+    return [source.split(".")[1] for source in sources if source.startswith("options.")]
 
 
 def _written(spec: OptionSpec, block: Block) -> tuple[list[Candidate], list[Diagnostic]]:

@@ -29,7 +29,8 @@ def run_rules(rules: Iterable[RuleSpec], scope: Scope, values: Mapping[str, Any]
 
 def broken(rule: RuleSpec, scope: Scope, values: Mapping[str, Any], block: Block) -> bool:
     """Whether the rule applies and its check is false; a rule about a faulty value is not judged."""
-    if any(_faulty(name, block) for e in (rule.when, rule.check) if e for name in scope.compile(e).names):
+    compiled = [scope.compile(expression) for expression in (rule.when, rule.check) if expression]
+    if any(_faulty(name, block) for c in compiled for name in (*c.names, *c.asked)):
         return False
     return scope.holds(rule.when, values) is True and scope.holds(rule.check, values) is False
 

@@ -20,7 +20,7 @@ from specdec.config.merge import with_beaten
 from specdec.config.method import MODEL, DraftCheckpoint, choose, find_draft
 from specdec.config.options import K, Block, merge_options, missing
 from specdec.config.paths import Step, format_path
-from specdec.config.record_types import SpeculatorRecord
+from specdec.config.record_types import Alias, SpeculatorRecord
 from specdec.config.rules import check_compatibility, run_rules
 from specdec.config.settings import Settings, written
 from specdec.config.speculative import SpeculativeConfig
@@ -75,22 +75,22 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared) -> Outcome:
     composed, registry = shared.composed, shared.registry
     block = Block(composed, path, {})
     record, origin, named = None, Origin("derived"), written(composed, (*path, "method"))
+    notices: tuple[Diagnostic, ...] = ()
     if named:
         record, alias = registry.resolve_name(named[0][1])
         origin = with_beaten(named[0][0], named[1:])
         block = replace(block, implied=alias.implies if alias else {})
+        notices = alias_notice(named[0][1], record, alias, block)
     models = block.candidates(model_names(registry))
     model = models[0][1] if models else None
     draft = find_draft(record, model, shared.given or shared.target.speculators, shared.target.checkpoint, shared.settings.value("target", MODEL))
     if shared.given is None and model is not None and draft.checkpoint is shared.target.speculators:
         draft = find_draft(record, model, None, shared.target.checkpoint, shared.settings.value("target", MODEL))
     chosen = choose(record, origin, draft, shared.target.checkpoint, model, registry)
-    findings = (*draft.diagnostics, *(at_block(d, block) for d in chosen.diagnostics))
+    findings = (*notices, *draft.diagnostics, *(at_block(d, block) for d in chosen.diagnostics))
     if chosen.record is None:
         return Outcome(diagnostics=findings, provenance={f"{block.label}.method": origin} if named else {})
     record, origin = chosen.record, chosen.origin
-    if not named:
-        draft = DraftCheckpoint(draft.checkpoint, draft.same)
     state = examine(record, block, draft, shared)
     for _ in range(MAX_HOPS):
         more_specific = specialized(state, registry)
@@ -106,6 +106,16 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared) -> Outcome:
         bad = frozenset(d.path for d in refused)
         state = replace(state, block=replace(block, composed=replace(composed, tainted=composed.tainted | bad)))
     return complete(state, origin, findings, shared)
+
+
+def alias_notice(name: str, record: SpeculatorRecord, alias: Alias | None, block: Block) -> tuple[Diagnostic, ...]:
+    """A warning that the written name is another's; the schema check reports the deprecated ones itself."""
+    if alias is None or alias.deprecated or name == record.name:
+        return ()
+    at = block.at("method")
+    source = block.composed.locate((*block.path, "method"), False)
+    message = f"'{name}' is an alias of {record.name}"
+    return (Diagnostic("method-alias", "warning", at, message, f"write 'method: {record.name}'", source),)
 
 
 def model_names(registry: Any) -> list[str]:
