@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -114,7 +115,7 @@ def checker_for(data: Any, folder: Path | None = None) -> tuple[Checker, list[Di
     (relative to ``folder``).
     """
     shipped = shipped_checker()
-    if not shipped.known.needs_other_records(data) or not (_brings_records(data) or _packages_bring_records()):
+    if not shipped.known.needs_other_records(data) or not _other_records(data):
         return shipped, []
     registry, problems = records_for(data, folder)
     return checker_of(registry), problems
@@ -140,8 +141,14 @@ def records_for(data: Any, folder: Path | None = None) -> tuple[Any, list[Diagno
     return registry, problems
 
 
-def _brings_records(data: Any) -> bool:
-    return isinstance(data, dict) and bool(data.get("records"))
+def _other_records(data: Any) -> bool:
+    """Whether records beyond the built-in ones can be in play: of the file, of this process, of installed packages."""
+    if isinstance(data, dict) and data.get("records"):
+        return True
+    registry = sys.modules.get("specdec.config.registry")
+    if registry is not None and registry.current() is not registry.builtin():
+        return True
+    return _packages_bring_records()
 
 
 @lru_cache(maxsize=1)
@@ -154,9 +161,9 @@ def _packages_bring_records() -> bool:
 
 def all_records() -> Any:
     """The built-in records and those of installed packages."""
-    from specdec.config import registry
+    from specdec.config.registry import installed
 
-    return getattr(registry, "installed", registry.builtin)()
+    return installed()
 
 
 _BUILT: list[tuple[Any, Checker]] = []  # (registry, checker) of the last few registries

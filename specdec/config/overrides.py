@@ -255,6 +255,7 @@ def _hydra(body: dict[str, Any], chosen: str | None, lines: list[str], methods: 
     """Hydra's Compose API over a strict root whose sections are open; records are options of the group."""
     from hydra import compose, initialize
     from hydra.core.config_store import ConfigStore
+    from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
 
     def opened(value: Any) -> Any:
@@ -268,7 +269,9 @@ def _hydra(body: dict[str, Any], chosen: str | None, lines: list[str], methods: 
     defaults = ["_self_", *([{GROUP: chosen}] if chosen else [])]
     store = ConfigStore.instance()
     with _LOCK:
-        kept = store.repo  # an application that uses Hydra itself finds its own nodes unchanged
+        current = GlobalHydra.instance()
+        kept, running = store.repo, current.hydra  # an application that uses Hydra itself finds its state unchanged
+        current.hydra = None
         store.repo = {key: value for key, value in kept.items() if key != GROUP}
         try:
             store.store(name=_MARK + "file", node=OmegaConf.create({"defaults": defaults, **sections}))
@@ -278,6 +281,7 @@ def _hydra(body: dict[str, Any], chosen: str | None, lines: list[str], methods: 
                 composed = compose(_MARK + "file", overrides=lines)
         finally:
             store.repo = kept
+            GlobalHydra.instance().hydra = running
     plain = OmegaConf.to_container(composed, resolve=False, throw_on_missing=False)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
