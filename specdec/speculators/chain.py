@@ -28,10 +28,12 @@ class ChainSpeculator(BaseSpeculator):
 
     @staticmethod
     def link_configs(config: SpeculativeConfig) -> Sequence[SpeculativeConfig]:
-        """Each entry of ``speculators`` resolved like a ``speculative:`` block of the same file.
+        """The chain's finalized members, or else each entry of ``speculators`` resolved like a ``speculative:`` block.
 
         An entry without its own k takes the chain's.
         """
+        if config.members:
+            return config.members
         from specdec.config.resolve import resolve
 
         source = {name: value for name, value in config.source.items() if name != "speculative"}
