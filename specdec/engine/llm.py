@@ -81,25 +81,30 @@ class LLM:
         for name, value in (("max_num_seqs", slots), ("max_num_batched_tokens", batched)):
             if value < 1:
                 raise EngineError(f"{name} is {value}; allowed: at least 1")
+        tokenizer = tokenizer if tokenizer is not None else settings.get("tokenizer")
         where = settings.get("device") or "auto"
         if isinstance(model, (str, Path)):
             kind = settings.get("dtype") or "auto"
-            self.target = load_target(model, dtype=kind, device=where, tokenizer=tokenizer)
+            self.target = load_target(
+                model, dtype=kind, device=where, tokenizer=tokenizer, revision=settings.get("revision")
+            )
             if accelerate and self.target.device.type == "cpu":
                 accelerate_in_place(self.target.model, max_batch=slots)
         else:
             self.target = prepare_target(model, device=where, tokenizer=tokenizer)
         self.tokenizer = self.target.tokenizer
-        self.max_model_len = choose_max_model_len(self.target, settings.get("max_model_len"), slots)
+        self.max_model_len = choose_max_model_len(
+            self.target, settings.get("max_model_len"), slots, settings.get("gpu_memory_utilization", 1.0)
+        )
         states = RequestStates(slots, self.max_model_len, self.target.device)
         if speculator is None and config is not None:
             speculator = init_speculator(config, self.target.device, states)
             if adaptive_drafting and controller is None:
                 controller = build_controller(speculator.num_speculative_tokens)
-        if speculator is not None:
-            speculator.load(self.target.handle(self.max_model_len))
         graphs = settings.get("compile", True)
         runner = Runner(self.target, states, verifier or build_verifier(config), speculator, controller, graphs)
+        if speculator is not None:
+            speculator.load(self.target.handle(self.max_model_len, runner.cache))
         self.engine = Engine(self.target, runner, states, settings.get("seed") or 0, batched)
 
     @property

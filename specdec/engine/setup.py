@@ -8,10 +8,31 @@ from typing import Any
 
 from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.controller import DraftController
+from specdec.engine.errors import EngineError
 from specdec.verify.verifier import Verifier
 
-TARGET_SETTINGS = ("model", "dtype", "max_model_len")
-ENGINE_SETTINGS = ("device", "max_num_seqs", "max_num_batched_tokens", "seed", "compile")
+TARGET_SETTINGS = ("model", "revision", "tokenizer", "dtype", "max_model_len")
+ENGINE_SETTINGS = ("device", "max_num_seqs", "max_num_batched_tokens", "seed", "compile", "gpu_memory_utilization")
+# settings the embedded engine cannot honour -> the values that ask for nothing
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "engine.tensor_parallel_size": (None, 1),
+    "engine.pipeline_parallel_size": (None, 1),
+    "engine.data_parallel_size": (None, 1),
+    "engine.prefill_context_parallel_size": (None, 1),
+    "engine.decode_context_parallel_size": (None, 1),
+    "engine.quantization": (None,),
+    "engine.kv_cache_dtype": (None, "auto"),
+    "engine.attention_backend": (None, "auto"),
+    "engine.hf_overrides": (None, {}),
+    "engine.enable_lora": (None, False),
+    "engine.kv_connector": (None,),
+    "engine.watermark": (None,),
+    "engine.overlap_spec": (None, False),
+    "engine.replay_sampling_mask": (None, False),
+    "engine.return_routed_experts": (None, False),
+    "target.trust_remote_code": (None, False),
+    "target.code_revision": (None,),
+}
 
 
 def resolve_speculative(
@@ -20,15 +41,33 @@ def resolve_speculative(
     """The finalized configuration (None = plain decoding) and the settings in force.
 
     ``given``: None, a ``speculative:`` block, a path, or a finalized config. Explicit ``settings`` (not None) take
-    part in resolving; a finalized config supplies those that were not given.
+    part in resolving. With a finalized config they add to it, but cannot exceed the limits it was resolved for.
+    Raises ``EngineError`` for settings that the embedded engine would ignore.
     """
     explicit = {name: value for name, value in settings.items() if value is not None}
     if given is None:
         return None, explicit
     config = given if isinstance(given, SpeculativeConfig) else _resolve(model, given, explicit)
-    inherited = {name: config.target.get(name) for name in TARGET_SETTINGS}
-    inherited |= {name: config.engine.get(name) for name in ENGINE_SETTINGS}
-    return config, {name: value for name, value in inherited.items() if value is not None} | explicit
+    for path, neutral in NEUTRAL.items():
+        value = config.get(path)
+        if value not in neutral:
+            raise EngineError(
+                f"{path} is {value!r}, which the embedded engine cannot do; remove it, or run this configuration with "
+                "`specdec export vllm`"
+            )
+    found = {name: config.target.get(name) for name in TARGET_SETTINGS}
+    found |= {name: config.engine.get(name) for name in ENGINE_SETTINGS}
+    # speculation may have lowered these
+    found["max_model_len"] = config.engine.get("max_model_len") or found["max_model_len"]
+    found["max_num_seqs"] = config.engine.get("max_num_active_seqs") or found["max_num_seqs"]
+    if config is given:
+        for name in ("max_model_len", "max_num_seqs"):
+            if found[name] is not None and explicit.get(name, 0) > found[name]:
+                raise EngineError(
+                    f"{name} is {explicit[name]}, but the configuration was finalized for {found[name]}; resolve it again"
+                )
+        found |= explicit
+    return config, {name: value for name, value in found.items() if value is not None}
 
 
 def _resolve(model: Any, given: Any, explicit: Mapping[str, Any]) -> SpeculativeConfig:
@@ -68,6 +107,11 @@ def build_verifier(config: SpeculativeConfig | None) -> Verifier:
     """The verifier a configuration asks for; plain sampling without one."""
     if config is None:
         return Verifier()
+    if config.get("options.enable_adaptive_verification"):
+        raise EngineError(
+            "enable_adaptive_verification is on, which the embedded engine does not do; set it to false (drafting that "
+            "does not pay switches itself off anyway), or run this configuration with `specdec export vllm`"
+        )
     mode = config.get("verification.rejection_sample_method") or "standard"
     options = {name: config.get(f"options.{option}") for name, option in MODE_OPTIONS.get(mode, {}).items()}
     given = {name: value for name, value in options.items() if value is not None}

@@ -14,7 +14,7 @@ from specdec.engine.attention import AttentionLayout, Mask, attention_layout
 from specdec.engine.errors import OutOfMemory, TargetError
 from specdec.engine.gguf import converted_directory
 from specdec.engine.kv_cache import CachePlan, SlotCache
-from specdec.engine.locate import locate, quiet_transformers
+from specdec.engine.locate import locate, locate_folder, quiet_transformers
 from specdec.engine.support import attention_implementation, check_supported
 from specdec.speculators.base import TargetHandle
 
@@ -64,7 +64,7 @@ class Target:
     path: Path | None = None
     keeps_rows: bool = True  # forward takes logits_to_keep
 
-    def handle(self, max_model_len: int) -> TargetHandle:
+    def handle(self, max_model_len: int, cache: SlotCache | None = None) -> TargetHandle:
         """The parts a speculator may share."""
         head = self.model.get_output_embeddings()
         return TargetHandle(
@@ -77,6 +77,7 @@ class Target:
             device=self.device,
             max_model_len=max_model_len,
             tokenizer=self.tokenizer,
+            kv_cache=cache,
         )
 
     def forward(
@@ -98,13 +99,21 @@ class Target:
 
 
 def load_target(
-    model: str | Path, *, dtype: str | torch.dtype = "auto", device: str | torch.device = "auto", tokenizer: Any = None
+    model: str | Path,
+    *,
+    dtype: str | torch.dtype = "auto",
+    device: str | torch.device = "auto",
+    tokenizer: Any = None,
+    revision: str | None = None,
 ) -> Target:
-    """Load a target by directory, .gguf file, cached hub id or packaged name; raises ``TargetError``."""
+    """Load a target by directory, .gguf file, cached hub id or packaged name; raises ``TargetError``.
+
+    ``tokenizer``: a tokenizer, or the directory or hub id of one; None = the target's own.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM
 
     device, wanted = resolve_device(device), resolve_dtype(dtype)
-    path = locate(str(model))
+    path = locate(str(model), revision)
     if path.is_file():
         path = converted_directory(path, wanted or torch.bfloat16)
     try:
@@ -133,7 +142,7 @@ def load_target(
         raise TargetError(
             f"{path} lacks {len(missing)} weights of {cls.__name__}, for example {', '.join(missing[:3])}"
         )
-    return prepare_target(loaded, device=device, tokenizer=tokenizer or _load_tokenizer(path), path=path)
+    return prepare_target(loaded, device=device, tokenizer=_tokenizer(tokenizer, path), path=path)
 
 
 def prepare_target(
@@ -174,6 +183,17 @@ def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
             return frozenset(source if isinstance(source, (list, tuple)) else [source])
     eos = getattr(tokenizer, "eos_token_id", None)
     return frozenset() if eos is None else frozenset([eos])
+
+
+def _tokenizer(given: Any, path: Path) -> Any | None:
+    if given is None:
+        return _load_tokenizer(path)
+    if not isinstance(given, (str, Path)):
+        return given
+    found = _load_tokenizer(locate_folder(str(given)))
+    if found is None:
+        raise TargetError(f"target.tokenizer {str(given)!r} holds no tokenizer; name a directory with tokenizer.json")
+    return found
 
 
 def _load_tokenizer(path: Path) -> Any | None:

@@ -51,6 +51,7 @@ class TargetHandle:
     device: torch.device
     max_model_len: int
     tokenizer: Any | None = None
+    kv_cache: Any | None = None  # specdec.engine.kv_cache.SlotCache: read(slot, layer) gives a request's keys and values
 
 
 class BaseSpeculator(ABC):
