@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec.config.speculative import SpeculativeConfig
+from specdec.engine.metrics import SpeculationCounts
 
 WIDTH = 26
 
@@ -31,16 +32,12 @@ class Run:
     def tokens_per_second(self) -> float:
         return self.tokens / self.seconds if self.seconds else 0.0
 
-    def pooled(self) -> tuple[int, int, list[int], list[int]]:
-        """(rounds, accepted, drafted per position, accepted per position) over all completions."""
-        stats = [completion.speculation for completion in self.completions]
-        width = max((len(s.drafted_per_position) for s in stats), default=0)
-        drafted, accepted = [0] * width, [0] * width
-        for s in stats:
-            for i, (d, a) in enumerate(zip(s.drafted_per_position, s.accepted_per_position, strict=True)):
-                drafted[i] += d
-                accepted[i] += a
-        return sum(s.rounds for s in stats), sum(s.accepted for s in stats), drafted, accepted
+    def pooled(self) -> SpeculationCounts:
+        """The counts of all completions together."""
+        total = SpeculationCounts()
+        for completion in self.completions:
+            total.add(completion.speculation)
+        return total
 
 
 def summary(runs: Sequence[Run], config: SpeculativeConfig | None) -> str:
@@ -51,15 +48,11 @@ def summary(runs: Sequence[Run], config: SpeculativeConfig | None) -> str:
         ("tokens/s", [f"{run.tokens_per_second:.1f}" for run in runs]),
     ]
     if config is not None:
-        lengths = []
-        for run in runs:
-            rounds, accepted, _, _ = run.pooled()
-            lengths.append(f"{1 + accepted / rounds:.2f}" if rounds and accepted else "1.00")
-        rows.append(("mean accepted length", lengths))
+        rows.append(("tokens per target step", [_number(run.pooled().mean_emitted_per_step) for run in runs]))
+        rows.append(("mean accepted length", [_number(run.pooled().mean_accepted_length) for run in runs]))
     lines = [f"{name:<{WIDTH}}" + "".join(f"{cell:>18}" for cell in cells) for name, cells in rows]
     if config is not None:
-        _, _, drafted, accepted = runs[0].pooled()
-        shares = [f"{a / d:.2f}" for a, d in zip(accepted, drafted, strict=True) if d]
+        shares = [f"{share:.2f}" for share in runs[0].pooled().acceptance_per_position]
         lines.append(f"{'acceptance per position':<{WIDTH}}  {' '.join(shares) or 'nothing was drafted'}")
         if config.verification.get("guarantee") not in (None, "lossless"):
             lines.append("LOSSY: the output distribution is not the target's")
@@ -70,3 +63,7 @@ def summary(runs: Sequence[Run], config: SpeculativeConfig | None) -> str:
             f"same text in {sum(same)} of {len(same)} (bfloat16 may differ where two tokens are nearly equal; float32 does not)"
         )
     return "\n" + "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
