@@ -105,7 +105,7 @@ def option_schema(option: OptionSpec, nullable: bool = True) -> dict[str, Any]:
     elif option.items is not None:
         part["items"] = _plain(option.items)
     if option.properties is not None:
-        part["properties"] = _plain(option.properties)
+        part["properties"] = {name: _nullable(_plain(inner)) for name, inner in option.properties.items()}
         part["additionalProperties"] = False
     if option.default is not None:
         part["default"] = _plain(option.default)
@@ -246,6 +246,16 @@ def _enum(option: OptionSpec, types: list[str]) -> dict[str, Any]:
         words = [c for c in choices if c is not None]  # a number, or one of some words
         return {"if": {"type": "string"}, "then": {"enum": words}, "x-specdec": {"words": words}}
     return {"enum": list(dict.fromkeys([*choices, None])) if "null" in types else choices}
+
+
+def _nullable(part: dict[str, Any]) -> dict[str, Any]:
+    """The schema that also allows null, which means absent."""
+    if "type" not in part:
+        return part
+    more: dict[str, Any] = {"type": list(dict.fromkeys([*_list(part["type"]), "null"]))}
+    if "enum" in part:
+        more["enum"] = list(dict.fromkeys([*part["enum"], None]))
+    return part | more
 
 
 def _list(value: Any) -> list[Any]:
