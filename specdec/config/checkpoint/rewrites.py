@@ -22,7 +22,7 @@ def rewrite(config: Mapping[str, Any], rewrites: Iterable[RewriteSpec]) -> tuple
     for row in rewrites:
         if not matches(row.when, current, original):
             continue
-        before = current
+        before, current = current, copy.deepcopy(current)
         for check in row.errors:
             if matches(check.get("when", {}), before, original):
                 raise CheckpointFault(str(check["message"]), code=str(check.get("code", "checkpoint-contract")))

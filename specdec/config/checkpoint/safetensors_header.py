@@ -72,7 +72,14 @@ def _entries(header: dict[str, Any], path: Path, data_start: int, size: int) -> 
         dtype, shape, offsets = (
             (info.get(k) for k in ("dtype", "shape", "data_offsets")) if isinstance(info, dict) else (None,) * 3
         )
-        if not isinstance(dtype, str) or not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2:
+        if (
+            not isinstance(dtype, str)
+            or shape is None
+            or offsets is None
+            or not _naturals(shape)
+            or not _naturals(offsets)
+            or len(offsets) != 2
+        ):
             raise CheckpointFault(
                 f"{path.name}: the entry of tensor {name!r} lacks a valid dtype, shape or data_offsets"
             )
