@@ -12,9 +12,9 @@ from specdec.drafts.causal_lm import DraftLanguageModel, DraftSequence
 from specdec.drafts.vocabulary import SharedPrefix, VocabularyMap, intersect
 from specdec.engine.accelerate import accelerate, acceleration
 from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch, TargetHandle
+from specdec.speculators.coupling import couples_drafts
 from specdec.speculators.history import TokenHistory, as_drafts_tensor, committed
 from specdec.verify.drafting import draw_drafts
-from specdec.verify.modes import make_mode
 
 _PROBABILISTIC = "probabilistic"
 _DEFAULT_MAX_NUM_SEQS = 8
@@ -133,11 +133,3 @@ class DraftModelSpeculator(BaseSpeculator):
             if row:
                 out[r, : len(row)] = torch.stack(row)
         return out
-
-
-def couples_drafts(config: SpeculativeConfig) -> bool:
-    """Whether verification wants drafts drawn with the target's own noise."""
-    try:
-        return make_mode(config.get("verification.rejection_sample_method") or "standard").couples_drafts
-    except ValueError:  # a mode that needs options; those do not couple
-        return False

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from specdec_kernels.ngram_match import ngram_match
 
 from specdec.config.speculative import SpeculativeConfig
 from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
@@ -18,20 +21,47 @@ class NgramSpeculator(BaseSpeculator):
     ``prompt_lookup_match`` settles ties between occurrences of the same length: ``leftmost`` takes the first and ends
     the draft where the history ends, as transformers does; ``rightmost`` (default) takes the latest and goes on
     periodically where the copy reaches the end of the history. Without a match there is no draft, so no verify width
-    is wasted. Drafts are one-hot.
+    is wasted. Drafts are one-hot. On a GPU the engine's token history is searched where it is; on the CPU an index
+    answers in constant time.
     """
 
-    def __init__(self, config: SpeculativeConfig, device: torch.device) -> None:
+    def __init__(self, config: SpeculativeConfig, device: torch.device, req_states: Any | None = None) -> None:
         super().__init__(config, device)
         self.min_n, self.max_n = lookup_window(config)
         self.leftmost = config.get("options.prompt_lookup_match") == "leftmost"
+        self.states = req_states
+        self.searches_on_device = req_states is not None and device.type != "cpu"
         self._indexes: dict[int, NgramIndex] = {}
 
     def start_request(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
+        if self.searches_on_device:
+            return
         index = self._indexes[slot] = NgramIndex(self.min_n, self.max_n, leftmost=self.leftmost)
         index.extend(prompt_token_ids.tolist())
 
     def propose(self, batch: ProposeBatch) -> Drafts:
+        return self._search(batch) if self.searches_on_device else self._look_up(batch)
+
+    def _search(self, batch: ProposeBatch) -> Drafts:
+        """Search ``req_states.token_ids``, without a word to the host."""
+        assert self.states is not None
+        k = self.num_speculative_tokens
+        found = ngram_match(
+            self.states.token_ids[batch.slots],
+            self.states.num_tokens[batch.slots],
+            min_n=self.min_n,
+            max_n=self.max_n,
+            k=k,
+            rightmost=not self.leftmost,
+        )
+        columns = torch.arange(k, device=found.device)
+        if not self.leftmost:
+            period = (found >= 0).sum(-1, keepdim=True).clamp(min=1)
+            found = found.gather(1, columns % period)
+        wanted = torch.where(batch.last_sampled < 0, 0, batch.num_drafts)
+        return Drafts(torch.where(columns < wanted[:, None], found, -1))
+
+    def _look_up(self, batch: ProposeBatch) -> Drafts:
         rows: list[list[int]] = []
         for step in committed(batch):
             index = self._indexes[step.slot]

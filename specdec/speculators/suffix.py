@@ -8,6 +8,7 @@ import torch
 
 from specdec.config.speculative import SpeculativeConfig
 from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
+from specdec.speculators.coupling import couples_drafts
 from specdec.speculators.history import TokenHistory, as_drafts_tensor, committed
 from specdec.speculators.suffix_tree import Candidate, SuffixTree
 
@@ -20,6 +21,9 @@ class SuffixSpeculator(BaseSpeculator):
     counted), ``suffix_decoding_max_cached_requests`` (capacity of the global structure, 0 = none),
     ``suffix_decoding_max_spec_factor`` (drafts per matched token), ``suffix_decoding_min_token_prob`` (a draft ends
     where its probability falls below). Drafts are one-hot; confidences are the observed frequencies.
+
+    Sampled requests use their own structure only, unless verification is coupled: what is drafted decides what standard
+    verification emits, and equal seeds must give equal outputs whatever ran before.
     """
 
     def __init__(self, config: SpeculativeConfig, device: torch.device) -> None:
@@ -28,6 +32,7 @@ class SuffixSpeculator(BaseSpeculator):
         self.capacity = int(config.get("options.suffix_decoding_max_cached_requests", 10000))
         self.spec_factor = float(config.get("options.suffix_decoding_max_spec_factor", 1.0))
         self.min_probability = float(config.get("options.suffix_decoding_min_token_prob", 0.1))
+        self.coupled = couples_drafts(config)
         self._history = TokenHistory()
         self._own: dict[int, SuffixTree] = {}
         self._global = SuffixTree(self.max_depth)
@@ -50,7 +55,8 @@ class SuffixSpeculator(BaseSpeculator):
                 self._own[step.slot].extend(0, new)
                 self._remember(self._sequence_of[step.slot], new)
         width = self.num_speculative_tokens
-        found = [self._speculate(step.slot, min(step.num_drafts, width)) for step in steps]
+        shared = [self.coupled or t == 0 for t in batch.temperature.tolist()]
+        found = [self._speculate(step.slot, min(step.num_drafts, width), shared[step.row]) for step in steps]
         confidences = torch.tensor([c.probabilities + [0.0] * (width - len(c.tokens)) for c in found])
         return Drafts(
             as_drafts_tensor([c.tokens for c in found], width, self.device),
@@ -73,12 +79,13 @@ class SuffixSpeculator(BaseSpeculator):
                 self._global.remove(self._order.popleft())
         self._global.extend(sequence, tokens)
 
-    def _speculate(self, slot: int, count: int) -> Candidate:
+    def _speculate(self, slot: int, count: int, shared: bool) -> Candidate:
         if count == 0:
             return Candidate([], [], 0)
         context = self._history.tokens[slot][-self.max_depth :]
-        own, shared = (
-            tree.speculate(context, count, spec_factor=self.spec_factor, min_probability=self.min_probability)
-            for tree in (self._own[slot], self._global)
-        )
-        return own if own.score >= shared.score else shared
+        rules = {"spec_factor": self.spec_factor, "min_probability": self.min_probability}
+        own = self._own[slot].speculate(context, count, **rules)
+        if not shared:
+            return own
+        other = self._global.speculate(context, count, **rules)
+        return own if own.score >= other.score else other

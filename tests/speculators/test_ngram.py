@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -128,3 +129,31 @@ def test_a_batch_of_unequal_requests_equals_them_alone(make_config, run_greedy, 
         assert request.rounds == together[i].rounds
     assert not any(d for d, _ in together[1].rounds)
     assert speculator._indexes == {}
+
+
+@pytest.mark.parametrize("match", ["leftmost", "rightmost"])
+def test_the_search_on_the_device_equals_the_index(match: str, make_config, make_batch, make_request) -> None:
+    rng = random.Random(match)
+    options = {"prompt_lookup_min": 1, "prompt_lookup_max": 3, "prompt_lookup_match": match}
+    states = SimpleNamespace(
+        token_ids=torch.zeros(6, 64, dtype=torch.int64), num_tokens=torch.zeros(6, dtype=torch.int64)
+    )
+    by_index = NgramSpeculator(make_config(4, options), CPU)
+    by_search = NgramSpeculator(make_config(4, options), CPU, req_states=states)
+    by_search.searches_on_device = True
+    for _ in range(20):
+        slots = rng.sample(range(6), 3)
+        texts = [[rng.randrange(4) for _ in range(rng.randrange(2, 60))] for _ in slots]
+        running, sampled = [], []
+        for slot, text in zip(slots, texts, strict=True):
+            states.token_ids[slot] = torch.tensor(text + [0] * (64 - len(text)))
+            states.num_tokens[slot] = len(text)
+            by_index.start_request(slot, torch.tensor(text[:-1]))
+            by_search.start_request(slot, torch.tensor(text[:-1]))
+            running.append(make_request(slot, text[:-1], 9, rng.randrange(5), len(text) - 1))
+            sampled.append(rng.choice([text[-1], text[-1], -1]))
+        batch = make_batch(running, [text[:-1] for text in texts], [0, 0, 0], sampled)
+        assert torch.equal(by_index.propose(batch).token_ids, by_search.propose(batch).token_ids)
+        for slot in slots:
+            by_index.finish_request(slot)
+            by_search.finish_request(slot)

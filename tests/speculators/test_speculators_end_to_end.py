@@ -96,11 +96,8 @@ def test_one_seed_one_output_alone_and_in_any_batch(name: str, engine) -> None:
     params = [SamplingParams(temperature=t, seed=s, max_tokens=15) for t, s in ((1.0, 7), (0.6, 8), (0.0, 9), (1.3, 7))]
     together = tokens(llm.generate(PROMPTS, params))
     reverse = tokens(llm.generate(PROMPTS[::-1], params[::-1]))[::-1]
-    # suffix statistics of earlier answers may draft other tokens, which sampled verification may treat differently
-    if name != "suffix":
-        assert together == reverse
-        assert together == [tokens(llm.generate([p], [sp]))[0] for p, sp in zip(PROMPTS, params, strict=True)]
-    assert together[2] == reverse[2]
+    assert together == reverse
+    assert together == [tokens(llm.generate([p], [sp]))[0] for p, sp in zip(PROMPTS, params, strict=True)]
 
 
 @pytest.mark.parametrize("name", METHODS)
