@@ -86,38 +86,41 @@ template <class T> static inline int packed(int i) {
   return i;
 }
 
+// out[n][m] = w[n] . x[m] for NB weight rows; rows from `rows` on repeat the last one, so that every sum is made by a
+// full tile and no remainder code adds in another order.
 template <class T, int NB, int MB>
-static inline void dot_tile(const T* w, int64_t ws, const float* x, int64_t xs, int k, float out[NB][MB]) {
+static inline void dot_tile(const T* w, int64_t ws, int rows, const float* x, int64_t xs, int k, float out[NB][MB]) {
+  static_assert(NB * MB % 2 == 0 && NB * MB >= 6, "tiles are summed four at a time");
+  const T* wn[NB];
+  for (int n = 0; n < NB; n++) wn[n] = w + std::min(n, rows - 1) * ws;
   vf acc[NB][MB] = {};
   for (int i = 0; i < k; i += BLOCK) {
-    for (int n = 0; n < NB; n++) __builtin_prefetch(w + (n + TILE_ROWS) * ws + i);  // the next tile: worth 40 % at 4 rows
+    for (int n = 0; n < NB; n++) __builtin_prefetch(wn[n] + TILE_ROWS * ws + i);  // the next tile: worth 40 % at 4 rows
     for (int v = 0; v < VECS; v++) {
       vf xv[MB];
       for (int m = 0; m < MB; m++) xv[m] = load(x + m * xs + i + v * LANES);
       for (int n = 0; n < NB; n++) {
-        vf wv = read_part(w + n * ws + i, v);
+        vf wv = read_part(wn[n] + i, v);
         for (int m = 0; m < MB; m++) acc[n][m] += wv * xv[m];
       }
     }
   }
   const vf* flat = &acc[0][0];
   float* to = &out[0][0];
-  int i = 0;
-  for (; i + 4 <= NB * MB; i += 4) { v4 s = sum4(flat[i], flat[i + 1], flat[i + 2], flat[i + 3]); memcpy(to + i, &s, sizeof s); }
-  for (; i < NB * MB; i++) to[i] = sum(flat[i]);
+  for (int i = 0; i < NB * MB; i += 4) {
+    int j = std::min(i, NB * MB - 4);
+    v4 s = sum4(flat[j], flat[j + 1], flat[j + 2], flat[j + 3]);
+    memcpy(to + j, &s, sizeof s);
+  }
 }
 
 template <class T, int NB, int MB, class F>
 static inline void dot_rows(const T* w, int64_t ws, int n0, int rows, const float* x, int64_t xs, int m0, int k, F sink) {
-  float out[NB][MB], one[1][MB];
-  int n = 0;
-  for (; n + NB <= rows; n += NB) {
-    dot_tile<T, NB, MB>(w + n * ws, ws, x, xs, k, out);
-    for (int a = 0; a < NB; a++) for (int m = 0; m < MB; m++) sink(m0 + m, n0 + n + a, out[a][m]);
-  }
-  for (; n < rows; n++) {
-    dot_tile<T, 1, MB>(w + n * ws, ws, x, xs, k, one);
-    for (int m = 0; m < MB; m++) sink(m0 + m, n0 + n, one[0][m]);
+  float out[NB][MB];
+  for (int n = 0; n < rows; n += NB) {
+    dot_tile<T, NB, MB>(w + n * ws, ws, rows - n, x, xs, k, out);
+    for (int a = 0; a < std::min(NB, rows - n); a++)
+      for (int m = 0; m < MB; m++) sink(m0 + m, n0 + n + a, out[a][m]);
   }
 }
 
