@@ -110,7 +110,8 @@ def _group(config: SpeculativeConfig, group: str, everything: bool) -> Iterator[
         name = path.split(".")[1]
         if not everything:
             shared = group == "engine" and name in config.target  # shown under target
-            if value in UNSET or shared or (group in SETTINGS and not _is_news(origin)):
+            default = group == "draft" and origin is not None and origin.kind == "record"
+            if value in UNSET or shared or default or (group in SETTINGS and not _is_news(origin)):
                 continue
         yield Row(path, value, origin)
 

@@ -1,0 +1,44 @@
+"""list: methods, the compatibility matrix, capabilities, aliases, JSON."""
+
+from __future__ import annotations
+
+import json
+
+from specdec.config.registry import builtin
+
+
+def test_every_method_is_listed(specdec):
+    result = specdec("list")
+    assert result.code == 0
+    first = [line.split()[0] for line in result.out.splitlines()[1:]]
+    assert first == list(builtin().records)
+
+
+def test_matrix_follows_the_records(specdec):
+    lines = specdec("list", "--features").out.splitlines()
+    header = lines[0].split()
+    row = dict(zip(header, next(x for x in lines if x.startswith("ngram ")).split(), strict=True))
+    assert row["lora"] == "-" and row["structured_output"] == "yes"
+
+
+def test_json(specdec):
+    data = json.loads(specdec("list", "--format", "json").out)
+    methods = {m["name"]: m for m in data["methods"]}
+    assert data["format"] == "specdec/list/1"
+    assert methods["dspark"]["capabilities"]["uses_separate_workspace_lane"] is True
+    assert methods["medusa"]["engines"]["vllm"] == "-"
+
+
+def test_aliases_and_capabilities(specdec):
+    out = specdec("list", "--aliases", "--capabilities").out
+    assert "nextn" in out.lower() and "uses_aux_hidden_states" in out
+
+
+def test_a_records_file_is_listed_and_a_broken_one_refused(specdec, tmp_path):
+    good = tmp_path / "mine.yaml"
+    good.write_text("schema_version: 1\nspeculators:\n  mine: {extends: ngram, title: Mine, summary: My own lookup.}\n")
+    assert "mine" in specdec("list", "--records", str(good)).out
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("schema_version: 1\nspeculators:\n  mine: {extends: ngramm, title: Mine, summary: My own lookup.}\n")
+    refused = specdec("list", "--records", str(bad))
+    assert refused.code == 1 and "ngramm" in refused.err
