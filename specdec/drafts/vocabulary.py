@@ -65,7 +65,9 @@ class Intersection:
 
 
 def intersect(target: Any, draft: Any, target_size: int, draft_size: int) -> Intersection:
-    """Match the vocabularies of two transformers tokenizers by the bytes their tokens stand for; EOS matches EOS.
+    """Match the vocabularies of two transformers tokenizers by the bytes their tokens stand for.
+
+    Special tokens match by their text, and EOS and unknown by their roles.
 
     Raises ``VocabularyError`` without both tokenizers or without a common token.
     """
@@ -75,12 +77,21 @@ def intersect(target: Any, draft: Any, target_size: int, draft_size: int) -> Int
     ours, theirs = token_bytes(target), token_bytes(draft)
     draft_of = {key: token for token, key in reversed(theirs.items()) if token < draft_size}
     pairs = {token: draft_of[key] for token, key in ours.items() if token < target_size and key in draft_of}
-    if target.eos_token_id is not None and draft.eos_token_id is not None:
-        pairs[target.eos_token_id] = draft.eos_token_id
+    pairs |= _special_pairs(target, draft)
     if not pairs:
         raise VocabularyError("the target's and the draft's tokenizers have no token in common; choose another draft")
     unknown = draft.unk_token_id if draft.unk_token_id is not None else draft.eos_token_id
     return Intersection(target_size, sorted(pairs.items()), unknown or 0)
+
+
+def _special_pairs(target: Any, draft: Any) -> dict[int, int]:
+    ours, theirs = ({token: t.get_vocab().get(token) for token in t.all_special_tokens} for t in (target, draft))
+    pairs = {i: theirs[token] for token, i in ours.items() if i is not None and theirs.get(token) is not None}
+    for role in ("eos_token_id", "unk_token_id"):
+        i, j = getattr(target, role), getattr(draft, role)
+        if i is not None and j is not None:
+            pairs[i] = j
+    return pairs
 
 
 def token_bytes(tokenizer: Any) -> dict[int, bytes]:

@@ -16,6 +16,7 @@ class Tokenizer:
     def __init__(self, tokens: list[str], eos: int, unk: int | None = None) -> None:
         self.tokens, self.eos_token_id, self.unk_token_id = tokens, eos, unk
         self.all_special_ids = [i for i in (eos, unk) if i is not None]
+        self.all_special_tokens = [tokens[i] for i in self.all_special_ids]
 
     def get_vocab(self) -> dict[str, int]:
         return {token: i for i, token in enumerate(self.tokens)}
