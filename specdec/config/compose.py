@@ -8,7 +8,7 @@ from typing import Any
 
 from specdec.config.check import Checker, checker_for, checker_of, records_for, unique
 from specdec.config.diagnostics import Diagnostic, Source
-from specdec.config.inputs import Given, Locate, at_path, without
+from specdec.config.inputs import Given, Locate, at_path, nowhere, without
 from specdec.config.known import SPECULATIVE
 from specdec.config.paths import Step, format_path, parse_path
 from specdec.config.suggest import nearest
@@ -30,6 +30,7 @@ class Composed:
     diagnostics: tuple[Diagnostic, ...] = ()
     tainted: frozenset[str] = frozenset()  # dotted paths whose value is not known because what was written is wrong
     usable: bool = True
+    locate_user: Locate = nowhere  # where the file says it, whatever an override says
 
     def command_line(self, path: tuple[Step, ...]) -> Source | None:
         """The override that set the value at a path, or a part of it."""
@@ -72,7 +73,9 @@ def compose(given: Given, overrides: Sequence[str], registry: Any | None) -> Com
         merged, user = without(merged, path) or {}, without(user, path) or {}
         tainted.add(error.path)
         tainted |= _meant(error, checker, start)
-    composed = Composed(merged, user, registry, checker, locate, sources, tuple(findings), frozenset(tainted))
+    composed = Composed(
+        merged, user, registry, checker, locate, sources, tuple(findings), frozenset(tainted), locate_user=given.locate
+    )
     return replace(composed, usable=not any(_stops(d) for d in errors))
 
 
@@ -85,11 +88,17 @@ def override_texts(overrides: Any) -> tuple[list[str], list[Diagnostic]]:
     try:
         items = list(overrides)
     except TypeError:
-        return [], [Diagnostic("wrong-type", "error", "", "overrides must be a list of texts such as 'engine.seed=1'", "write a list")]
+        return [], [
+            Diagnostic(
+                "wrong-type", "error", "", "overrides must be a list of texts such as 'engine.seed=1'", "write a list"
+            )
+        ]
     texts = [item for item in items if isinstance(item, str)]
     if len(texts) == len(items):
         return texts, []
-    return texts, [Diagnostic("wrong-type", "error", "", "every override must be a text such as 'engine.seed=1'", "write texts")]
+    return texts, [
+        Diagnostic("wrong-type", "error", "", "every override must be a text such as 'engine.seed=1'", "write texts")
+    ]
 
 
 def spell_methods(data: dict[str, Any], registry: Any) -> dict[str, Any]:
@@ -118,7 +127,7 @@ def _check(checker: Checker, data: Any, locate: Locate, skip: set[str]) -> list[
 
 def _meant(error: Diagnostic, checker: Checker, data: Any) -> set[str]:
     """The paths that a misspelt key probably meant: their absence is no second fault."""
-    if error.code != "unknown-key":
+    if error.code != "unknown-key" or not parse_path(error.path):
         return set()
     *parents, key = parse_path(error.path)
     if not parents:

@@ -34,11 +34,11 @@ def read_config(config: Any) -> Given:
         try:
             config = load(config)
         except SourceError as error:
-            return Given(None, _nowhere, (error.diagnostic,))
+            return Given(None, nowhere, (error.diagnostic,))
     if isinstance(config, Document):
         folder = Path(config.name).parent if Path(config.name).suffix else None
         return _shaped(config.data, config.source, tuple(config.problems), folder, config)
-    return _shaped(config, _nowhere, (), None, None)
+    return _shaped(config, nowhere, (), None, None)
 
 
 def _shaped(
@@ -115,5 +115,5 @@ def without(data: Any, path: Sequence[Step]) -> Any:
     return data
 
 
-def _nowhere(path: tuple[Step, ...], key: bool = False) -> Source | None:
+def nowhere(path: tuple[Step, ...], key: bool = False) -> Source | None:
     return None

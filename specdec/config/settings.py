@@ -45,7 +45,7 @@ def written(composed: Composed, path: tuple[Step, ...]) -> list[Candidate]:
 
 def user_origin(composed: Composed, path: tuple[Step, ...]) -> Origin:
     """The origin of what the user's file or dict says at a path."""
-    source: Source | None = None if composed.command_line(path) else composed.locate(path, False)
+    source: Source | None = composed.locate_user(path, False)
     return Origin("user", format_path(path), source or API)
 
 
