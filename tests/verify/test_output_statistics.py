@@ -1,7 +1,7 @@
 """Whole generations of a toy model against its exact law: several rounds, ragged k, seeded noise, real sampler.
 
-Bound: chi-square at false-alarm rate 1e-6 a test, on fixed seeds. With N = 2000 over 27 bins a bias of total variation
-0.1 is found with probability above 0.99; smaller ones are the business of the exact proofs.
+Bound: chi-square at false-alarm rate 1e-6 a test, on fixed seeds. With N = 1200 over 27 bins a bias of total variation
+0.15 is found with probability above 0.99; smaller ones are the business of the exact proofs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from specdec.verify import NoiseLedger, Verifier, draw_drafts
 from specdec.verify.noise import NoiseReuse, Role, RoundNoise
 
-V, LENGTH, N = 3, 3, 2000
+V, LENGTH, N = 3, 3, 1200
 TEMPERATURE = 0.8
 
 
@@ -89,7 +89,7 @@ def statistic(mode, one_hot=False, draw="inverse_cdf", ledger=None, n=N):
     [
         ("standard", False, "inverse_cdf"),
         ("standard", True, "gumbel"),
-        ("block", False, "gumbel"),
+        ("block", False, "inverse_cdf"),
         ("coupled", False, "inverse_cdf"),
     ],
 )
@@ -137,7 +137,7 @@ def test_residual_without_the_draft_law_is_caught(monkeypatch):
 
     honest = EagerRound.draw_residual
     monkeypatch.setattr(EagerRound, "draw_residual", lambda r, row, w: honest(r, row, r.target_law(row)))
-    assert statistic("standard", n=1500) > bound(V**LENGTH - 1)
+    assert statistic("standard", n=500) > bound(V**LENGTH - 1)
 
 
 def test_a_rounded_cache_of_draft_logits_is_another_law():
