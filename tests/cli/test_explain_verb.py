@@ -47,7 +47,9 @@ def test_unknown_topic_names_the_nearest(specdec):
 
 
 def test_why_names_origin_and_beaten_value(specdec, project):
-    result = specdec("explain", "--why", "speculative.num_speculative_tokens", "run.yaml", "speculative.num_speculative_tokens=5")
+    result = specdec(
+        "explain", "--why", "speculative.num_speculative_tokens", "run.yaml", "speculative.num_speculative_tokens=5"
+    )
     assert result.code == 0
     assert result.out.splitlines()[0] == "speculative.num_speculative_tokens = 5"
     assert "command line" in result.out and "over: 3 (run.yaml:3" in result.out

@@ -32,7 +32,11 @@ def test_vllm_command(specdec, project):
 
 def test_sglang_counts_the_verify_block(specdec, project):
     out = specdec("export", "sglang", "run.yaml", "--format", "yaml").out
-    assert "speculative-num-steps: 3" in out and "speculative-num-draft-tokens: 4" in out and "speculative-eagle-topk: 1" in out
+    assert (
+        "speculative-num-steps: 3" in out
+        and "speculative-num-draft-tokens: 4" in out
+        and "speculative-eagle-topk: 1" in out
+    )
 
 
 def test_vllm_settings_pasted_back_resolve_to_the_same_config(specdec, project):
@@ -40,7 +44,9 @@ def test_vllm_settings_pasted_back_resolve_to_the_same_config(specdec, project):
     import specdec as package
 
     first = package.resolve(project / "run.yaml").unwrap()
-    again = package.resolve({"target": first.source["target"], "engine": first.source["engine"], "speculative": settings}).unwrap()
+    again = package.resolve(
+        {"target": first.source["target"], "engine": first.source["engine"], "speculative": settings}
+    ).unwrap()
     assert again.config_hash == first.config_hash
 
 
@@ -49,7 +55,12 @@ def test_vllm_settings_pasted_back_resolve_to_the_same_config(specdec, project):
     [
         {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4},
         {"method": "suffix"},
-        {"method": "draft_model", "model": "org/d", "num_speculative_tokens": 3, "draft_sample_method": "probabilistic"},
+        {
+            "method": "draft_model",
+            "model": "org/d",
+            "num_speculative_tokens": 3,
+            "draft_sample_method": "probabilistic",
+        },
         {"method": "pard", "model": "org/d", "num_speculative_tokens": 3},
         {"method": "eagle", "model": "org/d", "num_speculative_tokens": 2},
         {"method": "peagle", "model": "org/d", "num_speculative_tokens": 4},
@@ -78,7 +89,9 @@ def test_every_method_is_written_or_refused_with_a_reason(engine):
 
 
 def test_what_vllm_ignores_is_refused():
-    result = export(config_for({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_match": "leftmost"}), "vllm")
+    result = export(
+        config_for({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_match": "leftmost"}), "vllm"
+    )
     assert codes(result) == ["export-no-effect"]
     assert "ignores" in result.diagnostics[-1].message
 
@@ -102,7 +115,11 @@ def test_sampling_that_vllm_refuses():
 
 @pytest.mark.parametrize(
     ("version", "code", "severity"),
-    [("9.9", "untested-engine-version", "warning"), ("0.5", "engine-version", "error"), ("new", "engine-version", "error")],
+    [
+        ("9.9", "untested-engine-version", "warning"),
+        ("0.5", "engine-version", "error"),
+        ("new", "engine-version", "error"),
+    ],
 )
 def test_versions(version, code, severity):
     result = export(config_for({"method": "ngram", "num_speculative_tokens": 4}), "vllm", version)

@@ -36,7 +36,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("specdec 0.")
 
 
-@pytest.mark.parametrize(("verb", "says"), [("valdate", "did you mean 'specdec validate'?"), ("zzz", "there are: validate"), (str(GOOD), "specdec validate")])
+@pytest.mark.parametrize(
+    ("verb", "says"),
+    [("valdate", "did you mean 'specdec validate'?"), ("zzz", "there are: validate"), (str(GOOD), "specdec validate")],
+)
 def test_unknown_verbs(verb: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb]) == 2
     err = capsys.readouterr().err
@@ -63,7 +66,12 @@ def test_overrides_load_hydra_but_not_the_runtime() -> None:
 def test_validate_starts_quickly() -> None:
     """A generous ceiling on CPU time, so that a heavy import shows even on a busy machine."""
     program = "import sys, time\nfrom specdec.cli.main import main\nmain(sys.argv[1:])\nprint(time.process_time(), file=sys.stderr)"
-    runs = [subprocess.run([sys.executable, "-c", program, "validate", str(GOOD)], capture_output=True, text=True, check=True) for _ in range(3)]
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program, "validate", str(GOOD)], capture_output=True, text=True, check=True
+        )
+        for _ in range(3)
+    ]
     assert min(float(run.stderr) for run in runs) < 0.5
 
 
