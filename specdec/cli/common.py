@@ -30,7 +30,9 @@ def add_format_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_config_arguments(parser: argparse.ArgumentParser, files: str = "file") -> None:
     """One positional list of files and overrides, in any order; ``split_arguments`` tells them apart."""
-    parser.add_argument("items", nargs="*", metavar="FILE|KEY=VALUE", help=f"{files}, and overrides such as engine.seed=1")
+    parser.add_argument(
+        "items", nargs="*", metavar="FILE|KEY=VALUE", help=f"{files}, and overrides such as engine.seed=1"
+    )
 
 
 def split_arguments(items: Sequence[str]) -> tuple[list[str], list[str]]:

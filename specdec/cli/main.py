@@ -19,8 +19,7 @@ VERBS = {
     "export": "print the flags of another engine for a configuration",
     "generate": "generate text with the embedded engine",
     "bench": "measure speed and acceptance",
-    "tune": "find the number of draft tokens that is fastest here",
-    "serve": "start a server for a configuration",
+    "serve": "start another engine's server for a configuration",
     "migrate": "rewrite an older file, or another engine's settings, as a configuration",
 }
 OK, PROBLEMS, COULD_NOT_RUN = 0, 1, 2

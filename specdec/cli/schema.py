@@ -9,7 +9,9 @@ from pathlib import Path
 from specdec.config.resources import schema_path
 
 HELP = "print the JSON Schema for editors and CI"
-DESCRIPTION = """Print the JSON Schema of configuration files (draft-07 keywords, readable by editors and check-jsonschema)."""
+DESCRIPTION = (
+    """Print the JSON Schema of configuration files (draft-07 keywords, readable by editors and check-jsonschema)."""
+)
 EPILOG = """examples:
   specdec schema > config.schema.json
   specdec schema --records            the schema of speculators.yaml
@@ -23,7 +25,9 @@ NAMES = {False: "config.schema.json", True: "speculators.schema.json"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records", action="store_true", help="the schema of records files instead")
-    parser.add_argument("--path", action="store_true", help="print the path of the installed file instead of its content")
+    parser.add_argument(
+        "--path", action="store_true", help="print the path of the installed file instead of its content"
+    )
     parser.add_argument("--all", action="store_true", help="build it with the records of installed packages too")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file")
 
