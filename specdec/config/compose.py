@@ -69,7 +69,7 @@ def compose(given: Given, overrides: Sequence[str], registry: Any | None) -> Com
     errors = [d for d in findings if d.severity == "error"]
     user, tainted = start, set(broken)
     for error in errors:
-        path = parse_path(error.path)
+        path = whole_value(parse_path(error.path))
         merged, user = without(merged, path) or {}, without(user, path) or {}
         tainted.add(error.path)
         tainted |= _meant(error, checker, start)
@@ -119,6 +119,13 @@ def _spelled(block: dict[str, Any], registry: Any) -> dict[str, Any]:
         if name.lower() == method.lower():
             return {**block, "method": name}
     return block
+
+
+def whole_value(path: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The path without what is below a list: a list with one faulty item is no value (a chain's members are values)."""
+    start = 2 if path[:1] == (SPECULATIVE,) else 1
+    cut = next((i for i, step in enumerate(path) if i >= start and isinstance(step, int)), len(path))
+    return path[:cut]
 
 
 def _check(checker: Checker, data: Any, locate: Locate, skip: set[str]) -> list[Diagnostic]:

@@ -25,6 +25,7 @@ def raw_sections() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     }
 
 
+@lru_cache(maxsize=1)
 def shared_fields() -> frozenset[str]:
     """Names that mean the same in ``target:`` and in ``engine:``."""
     return frozenset(load(Path(__file__).with_name("sections.yaml")).data[SHARED])

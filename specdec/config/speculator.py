@@ -147,13 +147,21 @@ def examine(record: SpeculatorRecord, block: Block, draft: DraftCheckpoint, shar
             overrides = shared.settings.target.get("hf_overrides")
             facts = {n: from_overrides(f, overrides) for n, f in facts.items()} if overrides else facts
             findings = [d for d in findings if d.code != "unknown-checkpoint-field"]
-    scope = record_scope(record, shared.registry.variables)
+    scope = scope_of(record, shared.registry)
     values = base_values(facts, draft, shared, rewritten)
     options, wrong = merge_options(record, block, facts, scope, values)
     values |= {f"options.{name}": found.value for name, found in options.items()}
     if K in options:
         values["k"] = options[K].value
     return State(record, block, draft, facts, options, scope, values, tuple([*findings, *wrong]))
+
+
+def scope_of(record: SpeculatorRecord, registry: Any) -> Scope:
+    """The expression scope of a record, kept with the registry so that each expression compiles once."""
+    scopes: dict[str, Scope] = registry.__dict__.setdefault("_record_scopes", {})
+    if record.name not in scopes:
+        scopes[record.name] = record_scope(record, registry.variables)
+    return scopes[record.name]
 
 
 def base_values(facts: Mapping[str, Found], draft: DraftCheckpoint, shared: Shared, rewritten: bool) -> dict[str, Any]:
@@ -200,8 +208,7 @@ def specialized(state: State, registry: Any) -> SpeculatorRecord | None:
                 return child
             continue
         try:
-            scope = record_scope(child, registry.variables)
-            if scope.holds(step.when, state.values) is True:
+            if scope_of(child, registry).holds(step.when, state.values) is True:
                 return child
         except ExpressionError:
             continue
