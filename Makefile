@@ -23,7 +23,8 @@ test: $(MODEL)
 
 demo: $(MODEL)
 	$(BIN)/specdec plan
-	$(BIN)/specdec explain speculative.num_speculative_tokens
+	$(BIN)/specdec generate --compare --prompt "Repeat the following text exactly, then explain it in one sentence: \
+	Speculative decoding drafts several tokens cheaply and lets the large model check them all in one forward pass."
 
 check: lint types test
 
