@@ -73,7 +73,7 @@ def build_batch(
     if all(c == width for c in counts) and all(s == starts[0] for s in starts) and not scattered:
         plan.start = starts[0]
         input_ids = torch.tensor(tokens, device=device)
-        positions = torch.arange(starts[0], kv_len, device=device).expand(len(rows), -1)
+        positions = cache.all_positions(device)[:, starts[0] : kv_len].expand(len(rows), -1)
         bare = layout.may_skip and (width == 1 or starts[0] == 0) and layout.all_visible(kv_len)
         mask = None if bare else layout.mask(positions[:1], kv_len, dtype)
     else:

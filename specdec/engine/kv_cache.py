@@ -85,9 +85,16 @@ class SlotCache(Cache):
         self.bin = max_model_len  # position that padding is written to
         self.capacity = max_model_len + 1
         self.plan = CachePlan(0, 1, 0, 0)
+        self._positions: torch.Tensor | None = None
         self.row_of: dict[int, int] = {}
         self.length_of: dict[int, int] = {}  # positions worth moving when a row moves
         super().__init__(layers=[SlotLayer(self) for _ in range(num_layers)])
+
+    def all_positions(self, device: torch.device) -> torch.Tensor:
+        """[1, capacity] 0, 1, 2, ... to slice from."""
+        if self._positions is None:
+            self._positions = torch.arange(self.capacity, device=device)[None]
+        return self._positions
 
     def acquire(self, slot: int) -> None:
         """Give ``slot`` the first free row."""

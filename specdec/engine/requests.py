@@ -97,6 +97,8 @@ class RequestStates:
         self.prompt_len = torch.zeros(max_num_seqs, dtype=torch.int64, device=device)
         self.temperature = torch.zeros(max_num_seqs, dtype=torch.float32, device=device)
         self.seeds = torch.zeros(max_num_seqs, dtype=torch.int64, device=device)
+        # on the CPU the same memory as arrays: writing a few numbers through torch costs more than the step's schedule
+        self._arrays = (self.token_ids.numpy(), self.num_tokens.numpy()) if device.type == "cpu" else None
         self.requests: list[Request | None] = [None] * max_num_seqs
         self._free = list(range(max_num_seqs - 1, -1, -1))
 
@@ -121,6 +123,11 @@ class RequestStates:
     def append(self, slot: int, old_length: int, tokens: Sequence[int]) -> None:
         """Add emitted tokens to a slot's history."""
         end = old_length + len(tokens)
+        if self._arrays is not None:
+            history, lengths = self._arrays
+            history[slot, old_length:end] = tokens
+            lengths[slot] = end
+            return
         self.token_ids[slot, old_length:end] = torch.tensor(tokens, device=self.device)
         self.num_tokens[slot] = end
 
