@@ -20,6 +20,9 @@ Locate = Callable[[tuple[Step, ...], bool], Source | None]  # (path, whether the
 RECORD_KEYS = ("speculators", "option_sets", "targets")  # a file with one of these at its root holds records
 
 
+MAX_SUGGESTIONS = 100  # unknown keys of one mapping that are looked up; further ones are only named
+
+
 class Checker:
     """A schema, ready to check many configurations."""
 
@@ -51,13 +54,17 @@ class Checker:
 
     def _diagnose(self, error: Violation, data: Any, place: Locate, partial: bool) -> Iterator[Diagnostic]:
         path = error.path
+        suggestions = MAX_SUGGESTIONS
         if error.keyword == "additionalProperties":
             allowed = error.schema.get("properties", {})
             for key in error.value:
                 if key not in allowed:
                     full = (*path, key)
                     source = place(full, True)
-                    message, fix = unknown_key(self.known, data, path, str(key), list(allowed), source)
+                    message, fix = f"'{key}' is not a key of '{format_path(path)}'", None
+                    if suggestions > 0:
+                        message, fix = unknown_key(self.known, data, path, str(key), list(allowed), source)
+                        suggestions -= 1
                     yield Diagnostic("unknown-key", "error", format_path(full), message, fix, source)
         elif error.keyword == "required":
             for key in () if partial else error.wanted:

@@ -15,7 +15,7 @@ from specdec.config.diagnostics import Diagnostic, Source
 from specdec.config.paths import Step, format_path
 from specdec.config.suggest import nearest
 
-MAX_BYTES = 5_000_000
+MAX_BYTES = 1_000_000
 MAX_NODES = 100_000  # after aliases are expanded
 MAX_DEPTH = 60
 
@@ -47,6 +47,7 @@ class Document:
     node: Any
     lines: list[str]
     problems: list[Diagnostic] = field(default_factory=list)
+    _index: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict, repr=False)
 
     def line_text(self, line: int) -> str:
         """The text of a line (from 1), empty past the end."""
@@ -61,12 +62,21 @@ class Document:
                     break
                 at = node = node.value[step]
                 continue
-            pair = next((p for p in _pairs(node) if p[0].value == str(step)), None) if _is_map(node) else None
+            pair = self._keys(node).get(str(step)) if _is_map(node) else None
             if pair is None:
                 break
             node = pair[1]
             at = pair[0] if key and depth == len(path) - 1 else node
         return Mark(at.start_mark.line + 1, at.start_mark.column + 1)
+
+    def _keys(self, node: Any) -> dict[str, tuple[Any, Any]]:
+        """Key -> its node and its value's node, of a mapping and what is merged into it."""
+        found = self._index.get(id(node))
+        if found is None:
+            found = self._index[id(node)] = {}
+            for key, value in _pairs(node):
+                found.setdefault(key.value if isinstance(key.value, str) else "", (key, value))
+        return found
 
     def source(self, path: Sequence[Step], key: bool = False) -> Source:
         """``mark`` as a Source that carries the line's text."""

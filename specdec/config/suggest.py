@@ -40,7 +40,10 @@ def _score(plain: str, other: str, word: str, name: str) -> float | None:
         return edits + (0.0 if plain[0] == other[0] else 0.3) + abs(len(plain) - len(other)) * 0.01
     if len(plain) >= 3 and plain[:2] == other[:2] and _is_shortened(plain, other):
         return 9.0 + (len(other) - len(plain)) * 0.01  # bf16 for bfloat16
-    ratio = SequenceMatcher(None, plain, other).ratio()
+    matcher = SequenceMatcher(None, plain, other, autojunk=False)
+    if matcher.real_quick_ratio() < 0.6 or matcher.quick_ratio() < 0.6:  # cheap upper bounds
+        return None
+    ratio = matcher.ratio()
     ours, theirs = set(re.split(r"[_\W]+", word.lower())), set(re.split(r"[_\W]+", name.lower()))
     shared = len(ours & theirs) / max(len(ours | theirs), 1)
     likeness = max(ratio, 0.0) + 0.3 * shared
