@@ -14,7 +14,6 @@ from specdec.config.checkpoint.value import Checkpoint, Shape
 from specdec.config.diagnostics import Diagnostic, Found, Origin
 from specdec.config.record_types import FactSpec
 
-EXACT_TYPES = ("integer", "boolean", "list<integer>")
 TENSOR_KEY = "tensor:"  # ``tensor:fc.bias`` is presence, ``tensor:lm_head.weight[0]`` a length
 _TENSOR_KEY = re.compile(r"tensor:(?P<name>[^\[]+)(?:\[(?P<axis>\d+)\])?")
 _TYPE_WORDS = {
@@ -47,11 +46,11 @@ def _read(
         if hit is None:
             continue
         written, raw = hit
-        conversion = _conversion(spec, key)
+        conversion = conversion_of(spec, key)
         expected = INPUT_TYPES.get(conversion or "", spec.type)
         value = as_type(raw, expected)
         if value is None:
-            message = f"{written} is {_shown(raw)}, expected {_TYPE_WORDS.get(expected, expected)}"
+            message = f"{written} is {shown(raw)}, expected {_TYPE_WORDS.get(expected, expected)}"
             return None, Diagnostic(
                 "wrong-type", "error", f"{checkpoint.role}.{written}", message, fix="correct the config.json"
             )
@@ -59,8 +58,7 @@ def _read(
         if conversion:
             value, how = CONVERSIONS[conversion](value, ConversionContext(key, target_layers))
             rule = (how,)
-        found = Found(value, Origin("checkpoint", written, inputs=rule))
-        return found, _disagreement(spec, key, found, checkpoint, target_layers)
+        return Found(value, Origin("checkpoint", written, inputs=rule)), None
     missing = None
     if spec.required:
         message = f"the checkpoint does not state {spec.name} ({', '.join(k for k in spec.keys if not k.startswith(TENSOR_KEY))})"
@@ -71,26 +69,6 @@ def _read(
     if spec.has_default and spec.default is not None:
         return Found(spec.default, Origin("record", f"default of {checkpoint.role}.{spec.name}")), None
     return None, missing
-
-
-def _disagreement(
-    spec: FactSpec, first: str, chosen: Found, checkpoint: Checkpoint, target_layers: int | None
-) -> Diagnostic | None:
-    """A second key of the same fact with another value: one of the two is wrong, and the checkpoint cannot say which."""
-    # Names, maps and floats come in several legitimate spellings; counts, ids and switches do not.
-    for key in spec.keys[spec.keys.index(first) + 1 :] if spec.type in EXACT_TYPES else ():
-        hit = None if key.startswith(TENSOR_KEY) or "[" in key else find(checkpoint.config, key)
-        value = as_type(hit[1], spec.type) if hit else None
-        conversion = _conversion(spec, key)
-        if hit is None or value is None or INPUT_TYPES.get(conversion or ""):
-            continue
-        if conversion:
-            value, _ = CONVERSIONS[conversion](value, ConversionContext(key, target_layers))
-        if value != chosen.value:
-            message = f"{hit[0]} says {_shown(value)}, but {chosen.origin.detail} says {_shown(chosen.value)}; both mean {spec.name}"
-            fix = "keep the one the draft was trained with"
-            return Diagnostic("checkpoint-keys-disagree", "error", f"{checkpoint.role}.{hit[0]}", message, fix=fix)
-    return None
 
 
 def in_speculators_format(checkpoint: Checkpoint) -> bool:
@@ -119,7 +97,7 @@ def as_type(value: Any, type_name: str) -> Any:
     return None if any(item is None for item in typed) else typed
 
 
-def _conversion(spec: FactSpec, key: str) -> str | None:
+def conversion_of(spec: FactSpec, key: str) -> str | None:
     return spec.key_converts.get(key, spec.convert)
 
 
@@ -134,6 +112,6 @@ def _tensor_fact(key: str, shapes: Mapping[str, Shape] | None) -> tuple[str, Any
     return (f"tensor {match['name']}", shape[axis]) if axis < len(shape) else None
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

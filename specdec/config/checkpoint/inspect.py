@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdec.config.checkpoint import layers, rope, tensor_checks, training, unknown_keys, vocab
+from specdec.config.checkpoint import agreement, layers, rope, tensor_checks, training, unknown_keys, vocab
 from specdec.config.checkpoint.context import CheckContext, finding
 from specdec.config.checkpoint.errors import CheckpointFault
 from specdec.config.checkpoint.facts import in_speculators_format, read_facts
@@ -35,6 +35,7 @@ CHECKS: tuple[Check, ...] = (
     training.check_training,
     rope.check_rope,
     rope.check_rope_type,
+    agreement.check_agreement,
     unknown_keys.check_unknown,
 )
 
@@ -92,7 +93,7 @@ def inspect_draft(
             facts["draft_to_target"] = Found(mapping, Origin("checkpoint", "d2t", inputs=("offsets",)))
     except CheckpointFault as fault:
         findings.append(finding(fault.code, "speculative.model", str(fault), fault.fix))
-    return Inspection(facts, findings, config, trace)
+    return Inspection(facts, list(dict.fromkeys(findings)), config, trace)
 
 
 def _default_layers(

@@ -224,3 +224,15 @@ def test_a_draft_inside_the_target_is_not_checked_against_itself() -> None:
     target = Checkpoint.from_parts(config, {"model.layers.0.x": [1]}, role="target")
     inspection = inspect_draft(registry.records["dspark"], target, target, registry)
     assert [d for d in inspection.diagnostics if d.severity == "error"] == []
+
+
+def test_a_rewrite_is_no_disagreement() -> None:
+    draft = {"model_type": "qwen4_exp", "text_config": {"mtp_num_hidden_layers": 3}}
+    inspection = inspected("mtp", draft, {})
+    assert inspection.facts["n_predict"].value == 3 and inspection.diagnostics == []
+
+
+def test_one_wrong_value_is_one_finding() -> None:
+    draft = {"speculators_model_type": "eagle3", "eagle_aux_hidden_state_layer_ids": "2,4,6"}
+    errors = [d for d in inspected("eagle3", draft, {}).diagnostics if d.severity == "error"]
+    assert [(d.code, d.path) for d in errors] == [("wrong-type", "draft.eagle_aux_hidden_state_layer_ids")]

@@ -100,7 +100,7 @@ def test_damage_is_one_finding(tmp_path: Path, content: bytes, word: str) -> Non
     assert [f.severity for f in findings] == ["error"] and word in findings[0].message
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 900), st.binary(max_size=60))
 def test_no_damage_makes_a_traceback(tmp_path_factory: pytest.TempPathFactory, at: int, garbage: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzz.gguf"

@@ -65,7 +65,7 @@ def test_missing_file_is_a_fault(tmp_path: Path) -> None:
         read_header(tmp_path / "none.safetensors")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.binary(max_size=400), st.integers(0, 300))
 def test_no_bytes_make_a_traceback(tmp_path_factory: pytest.TempPathFactory, garbage: bytes, cut: int) -> None:
     good = file_bytes({"a": entry("F32", [2], 0, 8), "b": entry("I8", [1], 8, 9)}, bytes(9))
@@ -79,7 +79,7 @@ def test_no_bytes_make_a_traceback(tmp_path_factory: pytest.TempPathFactory, gar
         assert all(e.end <= len(content) for e in entries.values())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),
