@@ -30,7 +30,9 @@ PLAIN = "plain"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("items", nargs="*", metavar="FILE|KEY=VALUE", help="configuration file, and overrides")
     parser.add_argument("-m", "--multirun", action="store_true", help="one mode per combination of swept overrides")
-    parser.add_argument("--prompts", action="append", default=[], metavar="FILE", help="JSON lines with prompt or turns")
+    parser.add_argument(
+        "--prompts", action="append", default=[], metavar="FILE", help="JSON lines with prompt or turns"
+    )
     parser.add_argument("--limit", type=_positive, metavar="N", help="use the first N prompts of each file")
     parser.add_argument("--max-tokens", type=_positive, default=128, metavar="N", help="tokens a prompt (default: 128)")
     parser.add_argument("--temperatures", type=_numbers, default=(0.0, 0.8), metavar="T,..", help="default: 0,0.8")
@@ -39,12 +41,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--peers", type=_peers, default=("transformers", "lookup"), metavar="NAME,..",
         help=f"other engines to compare with: {', '.join(PEERS)} or none (default: transformers,lookup)",
     )  # fmt: skip
-    parser.add_argument("--lookup", type=_counts, default=(3, 10), metavar="K,..", help="k of the peers (default: 3,10)")
-    parser.add_argument("--batches", type=_counts, default=(), metavar="N,..", help="also measure throughput, e.g. 1,8,32")
+    parser.add_argument(
+        "--lookup", type=_counts, default=(3, 10), metavar="K,..", help="k of the peers (default: 3,10)"
+    )
+    parser.add_argument(
+        "--batches", type=_counts, default=(), metavar="N,..", help="also measure throughput, e.g. 1,8,32"
+    )
     parser.add_argument("--startup", action="store_true", help="also time start-up, with warm and with empty caches")
     parser.add_argument("--raw", action="store_true", help="do not use the tokenizer's chat template")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=Path("bench-results"), metavar="DIR", help="default: bench-results")
+    parser.add_argument(
+        "--output", type=Path, default=Path("bench-results"), metavar="DIR", help="default: bench-results"
+    )
     parser.add_argument("--no-plot", action="store_true", help="write no plot.png")
 
 
@@ -118,14 +126,23 @@ def bench(args: argparse.Namespace, configs: list[tuple[str, Any]], items: list[
     try:
         samples = measure(modes, prompts, plan, progress.step)
         batched = measure_batches(
-            ours, prompts, args.batches, plan, lambda t: progress.advance(f"{t.mode}, batch {t.batch}: {t.tokens_per_second:.1f} tokens/s")
+            ours,
+            prompts,
+            args.batches,
+            plan,
+            lambda t: progress.advance(f"{t.mode}, batch {t.batch}: {t.tokens_per_second:.1f} tokens/s"),
         )
     finally:
         progress.close()
     results = report.Results(
         command=shlex.join(["specdec", "bench", *sys.argv[2:]]),
         machine=machine.describe(),
-        settings={"max_tokens": plan.max_tokens, "repeats": plan.repeats, "seed": plan.seed, "dtype": str(target.dtype)},
+        settings={
+            "max_tokens": plan.max_tokens,
+            "repeats": plan.repeats,
+            "seed": plan.seed,
+            "dtype": str(target.dtype),
+        },
         samples=samples,
         rows=summarize(samples, PLAIN, reference),
         throughput=batched,
@@ -146,7 +163,10 @@ def _plot(rows: list[Any], num_drafts: dict[str, Any], path: Path) -> list[Path]
     try:
         return [path] if plot(rows, num_drafts, path) else []
     except ModuleNotFoundError as error:
-        print(f"specdec bench: no plot: {error.name} is missing (pip install 'declarative-specdec[plot]')", file=sys.stderr)
+        print(
+            f"specdec bench: no plot: {error.name} is missing (pip install 'declarative-specdec[plot]')",
+            file=sys.stderr,
+        )
         return []
 
 

@@ -7,7 +7,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from specdec.engine.accelerate import acceleration, accelerate, restore
+from specdec.engine.accelerate import accelerate, acceleration, restore
 from specdec.engine.cpu import build
 from specdec.engine.cpu.build import NativeUnavailable
 
@@ -106,7 +106,9 @@ def test_explicit_masks_with_rows_of_different_length(kind):
     ids = torch.randint(0, 97, (2, 6))
     lengths = torch.tensor([6, 3])
     visible = torch.ones(6, 6, dtype=torch.bool).tril() & (torch.arange(6) < lengths[:, None])[:, None, None, :]
-    mask = visible if kind == "bool" else torch.zeros(visible.shape).masked_fill(~visible, torch.finfo(torch.float32).min)
+    mask = (
+        visible if kind == "bool" else torch.zeros(visible.shape).masked_fill(~visible, torch.finfo(torch.float32).min)
+    )
     positions = torch.arange(6).expand(2, -1)
     with torch.inference_mode():
         stock = model(ids, attention_mask=mask, position_ids=positions, use_cache=False).logits

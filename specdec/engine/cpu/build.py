@@ -17,7 +17,16 @@ import torch  # loads the OpenMP runtime that the kernels share with it
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 # No -ffast-math: reassociated sums would differ between tile shapes, and a row's result would depend on its batch.
-FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC", "-shared")
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fopenmp",
+    "-fPIC",
+    "-shared",
+)
 
 
 class NativeUnavailable(RuntimeError):
@@ -85,4 +94,3 @@ def load() -> ctypes.CDLL:
         return ctypes.CDLL(str(build()))
     except OSError as error:
         raise NativeUnavailable(f"cannot load the kernels: {error}") from error
-

@@ -19,7 +19,15 @@ MLP_CHILDREN = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 # Plain values a matched module may hold: each is either used here or has no effect on an inference forward.
 KNOWN_VALUES = {
     *("head_dim", "num_heads", "num_attention_heads", "num_key_value_heads", "num_key_value_groups", "hidden_size"),
-    *("intermediate_size", "scaling", "layer_idx", "is_causal", "attention_dropout", "sliding_window", "attention_type"),
+    *(
+        "intermediate_size",
+        "scaling",
+        "layer_idx",
+        "is_causal",
+        "attention_dropout",
+        "sliding_window",
+        "attention_type",
+    ),
     *("layer_type", "training", "gradient_checkpointing", "rope_theta", "max_position_embeddings", "rope_type"),
 }
 ACTIVATIONS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
@@ -34,7 +42,12 @@ def rms_norm_of(module: nn.Module) -> Norm | None:
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if len(list(module.parameters())) != 1 or list(module.children()) or not isinstance(eps, float):
         return None
-    if not isinstance(weight, torch.Tensor) or weight.ndim != 1 or weight.device.type != "cpu" or weight.numel() % BLOCK:
+    if (
+        not isinstance(weight, torch.Tensor)
+        or weight.ndim != 1
+        or weight.device.type != "cpu"
+        or weight.numel() % BLOCK
+    ):
         return None
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4, weight.numel(), generator=generator) * torch.tensor([[1e-3], [0.1], [1.0], [30.0]])
@@ -62,7 +75,9 @@ def activation_of(module: nn.Module | Callable[[torch.Tensor], torch.Tensor]) ->
 
 def _unknown_values(module: nn.Module) -> list[str]:
     plain = (int, float, str, torch.Tensor)
-    return [k for k, v in vars(module).items() if not k.startswith("_") and k not in KNOWN_VALUES and isinstance(v, plain)]
+    return [
+        k for k, v in vars(module).items() if not k.startswith("_") and k not in KNOWN_VALUES and isinstance(v, plain)
+    ]
 
 
 def _hooked(module: nn.Module) -> bool:
@@ -94,7 +109,10 @@ def layer_parts(layer: nn.Module) -> LayerParts | None:
         return None
     if head_dim % BLOCK or not 0 < head_dim <= MAX_HEAD_DIM:
         return None
-    norms = {"input": rms_norm_of(children["input_layernorm"]), "post": rms_norm_of(children["post_attention_layernorm"])}
+    norms = {
+        "input": rms_norm_of(children["input_layernorm"]),
+        "post": rms_norm_of(children["post_attention_layernorm"]),
+    }
     norms |= {name: rms_norm_of(attention_parts[name]) for name in extra}
     if any(norm is None for norm in norms.values()):
         return None
@@ -165,7 +183,9 @@ def computes_the_same(layer: nn.Module, wrap: Callable[[nn.Module], Callable[...
         return False
     finally:
         assert chosen == getattr(config, "_attn_implementation", None)
-    return all(torch.allclose(a, b, rtol=1e-4, atol=1e-4 * float(a.abs().max())) for a, b in zip(stock, ours, strict=True))
+    return all(
+        torch.allclose(a, b, rtol=1e-4, atol=1e-4 * float(a.abs().max())) for a, b in zip(stock, ours, strict=True)
+    )
 
 
 def _with_sdpa(config: Any) -> Any:

@@ -137,7 +137,9 @@ class StepArguments:
         self._mask_source, self._mask = source, _convert_mask(mask, rows, queries, kv)
         return self._mask
 
-    def rotary(self, tables: Any, rows: int, queries: int, layer: NativeLayer) -> tuple[torch.Tensor, torch.Tensor] | None:
+    def rotary(
+        self, tables: Any, rows: int, queries: int, layer: NativeLayer
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """cos and sin, each contiguous [rows, queries, head_dim], None if they have another shape."""
         if len(self._rotary_source) == 2 and tables is self._rotary_source[0] and self._rotary_source[1] == rows:
             return self._rotary
@@ -201,7 +203,9 @@ class NativeLayer:
                       rows * queries, torch.get_num_threads())  # fmt: skip
         return q, kv
 
-    def finish(self, x: torch.Tensor, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: _Mask) -> torch.Tensor:
+    def finish(
+        self, x: torch.Tensor, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: _Mask
+    ) -> torch.Tensor:
         """Attention over keys and values [rows, kv_heads, kv, head_dim], then the MLP, both with their residuals."""
         out = torch.empty_like(x)
         rows, queries, _ = x.shape

@@ -1,0 +1,106 @@
+"""Other ways to decode the same target, for comparison: transformers' own generate, and flashspec when installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from specdec.bench.samples import Sample
+
+
+def load_stock(path: str, dtype: torch.dtype) -> Any:
+    """An untouched copy of the target, as transformers loads it."""
+    from transformers import AutoModelForCausalLM
+
+    from specdec.engine.locate import quiet_transformers
+
+    with quiet_transformers():
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True, trust_remote_code=False)
+    model.generation_config.eos_token_id = None  # every mode runs to max_tokens
+    model.generation_config.pad_token_id = 0
+    return model.eval()
+
+
+class _ForwardCounter:
+    """Counts calls of a model while it is entered."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.calls = model, 0
+
+    def __enter__(self) -> _ForwardCounter:
+        self.handle = self.model.register_forward_pre_hook(self._count)
+        return self
+
+    def _count(self, *_: Any) -> None:
+        self.calls += 1
+
+    def __exit__(self, *_: Any) -> None:
+        self.handle.remove()
+
+
+class TransformersMode:
+    """``model.generate``, plain or with prompt lookup."""
+
+    def __init__(self, model: Any, num_drafts: int | None = None) -> None:
+        self.model, self.num_drafts = model, num_drafts
+        self.name = "transformers" if num_drafts is None else f"transformers lookup k={num_drafts}"
+
+    def generate(self, token_ids: Sequence[int], temperature: float, seed: int, max_tokens: int) -> Sample:
+        ids = torch.tensor([list(token_ids)])
+        options: dict[str, Any] = {"do_sample": False}
+        if temperature > 0:
+            options = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        if self.num_drafts is not None:
+            options["prompt_lookup_num_tokens"] = self.num_drafts
+        torch.manual_seed(seed)
+        with torch.inference_mode(), _ForwardCounter(self.model) as counter:
+            start = time.perf_counter()
+            out = self.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_tokens, **options)
+            seconds = time.perf_counter() - start
+        return Sample(out[0, ids.shape[1] :].tolist(), seconds, counter.calls)
+
+
+class FlashspecMode:
+    """flashspec's engine with its n-gram drafter."""
+
+    def __init__(self, model: Any, num_drafts: int) -> None:
+        self.model, self.num_drafts, self.name = model, num_drafts, f"flashspec ngram k={num_drafts}"
+
+    def generate(self, token_ids: Sequence[int], temperature: float, seed: int, max_tokens: int) -> Sample:
+        from flashspec import BanditConfig, FlashSpecConfig, SamplingConfig, SpeculativeEngine
+        from flashspec.engine import NgramDrafter
+
+        sampling = SamplingConfig(temperature=temperature, gamma=self.num_drafts, seed=seed)
+        config = FlashSpecConfig(
+            device="cpu", drafter_strategy="bandit", bandit=BanditConfig(n_arms=1), sampling=sampling
+        )
+        engine = SpeculativeEngine(config, [NgramDrafter()], self.model)
+        with torch.inference_mode(), _ForwardCounter(self.model) as counter:
+            start = time.perf_counter()
+            result = engine.generate(torch.tensor([list(token_ids)]), max_new_tokens=max_tokens, eos_token_ids=())
+            seconds = time.perf_counter() - start
+        return Sample(result.output_ids[0].tolist(), seconds, counter.calls)
+
+
+def peer_modes(names: Sequence[str], path: str, dtype: torch.dtype, lookup: Sequence[int]) -> list[Any]:
+    """The peers named (``transformers``, ``lookup``, ``flashspec``), sharing one stock model.
+
+    Raises ``ModuleNotFoundError`` for a peer that is not installed.
+    """
+    if not names:
+        return []
+    if "flashspec" in names and importlib.util.find_spec("flashspec") is None:
+        raise ModuleNotFoundError("flashspec is not installed", name="flashspec")
+    model = load_stock(path, dtype)
+    modes: list[Any] = []
+    if "transformers" in names:
+        modes.append(TransformersMode(model))
+    if "lookup" in names:
+        modes += [TransformersMode(model, k) for k in lookup]
+    if "flashspec" in names:
+        modes += [FlashspecMode(model, k) for k in lookup]
+    return modes

@@ -1,0 +1,160 @@
+"""Write a benchmark's results: a table for people, CSV and JSON for programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specdec.bench.samples import Sample
+from specdec.bench.session import Throughput
+from specdec.bench.summary import Row
+
+SCHEMA_VERSION = 1
+
+
+@dataclass
+class Results:
+    """Everything one run of the benchmark found."""
+
+    command: str
+    machine: dict[str, object]
+    settings: dict[str, object]
+    samples: list[Sample] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    throughput: list[Throughput] = field(default_factory=list)
+    startup: dict[str, float] = field(default_factory=dict)  # seconds from the command to the first token
+    reference: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        samples = [asdict(s) | {"tokens_per_second": s.tokens_per_second, "tau": s.tau} for s in self.samples]
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "command": self.command,
+            "machine": self.machine,
+            "settings": self.settings,
+            "summary": [row.to_dict() for row in self.rows],
+            "throughput": [asdict(t) for t in self.throughput],
+            "startup_seconds": self.startup,
+            "samples": samples,
+        }
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, aligned for reading as it is."""
+    widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) + " |" for r in [header, *rows]]
+    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    return "\n".join(lines)
+
+
+def text(results: Results) -> str:
+    """The report as Markdown."""
+    parts = [summary_table(results), kinds_table(results)]
+    if results.throughput:
+        parts.append(throughput_table(results))
+    if results.startup:
+        parts.append("\n".join(f"start-up to the first token, {k}: {v:.1f} s" for k, v in results.startup.items()))
+    disturbed = sum(row.disturbed for row in results.rows)
+    if disturbed:
+        parts.append(f"{disturbed} of {len(results.samples)} samples were taken while others used the CPU.")
+    return "\n\n".join(part for part in parts if part)
+
+
+def summary_table(results: Results) -> str:
+    """One line per mode and temperature."""
+    header = ["mode", "T", "tokens/s", "vs plain", f"vs {results.reference or '-'}", "tau", "acceptance"]
+    header += ["overhead", "drafting", "= plain", "losses"]
+    rows = []
+    for row in results.rows:
+        rows.append(
+            [
+                row.mode,
+                f"{row.temperature:g}",
+                f"{row.tokens_per_second.median:.1f} "
+                f"[{row.tokens_per_second.low:.1f}..{row.tokens_per_second.high:.1f}]",
+                str(row.versus_plain or "-"),
+                str(row.versus_reference or "-"),
+                str(row.tau),
+                _share(row.acceptance),
+                _share(row.overhead),
+                _share(row.drafting),
+                "-" if row.same_as_plain is None else f"{row.same_as_plain}/{row.prompts}",
+                "-" if row.versus_plain is None else f"{len(row.losses)}/{row.prompts}",
+            ]
+        )
+    return table(header, rows)
+
+
+def kinds_table(results: Results) -> str:
+    """Tokens a second by kind of prompt (medians), greedy first."""
+    modes = list(dict.fromkeys(s.mode for s in results.samples))
+    groups: dict[tuple[float, str], dict[str, list[float]]] = {}
+    for s in results.samples:
+        groups.setdefault((s.temperature, s.kind), {}).setdefault(s.mode, []).append(s.tokens_per_second)
+    rows = []
+    for (temperature, kind), speeds in sorted(groups.items(), key=lambda item: item[0][0]):
+        cells = [f"{sorted(speeds[m])[len(speeds[m]) // 2]:.1f}" if m in speeds else "-" for m in modes]
+        rows.append([kind, f"{temperature:g}", *cells])
+    return table(["tokens/s by kind", "T", *modes], rows) if rows else ""
+
+
+def throughput_table(results: Results) -> str:
+    """Tokens a second of whole batches."""
+    batches = sorted({t.batch for t in results.throughput})
+    found = {(t.mode, t.temperature, t.batch): t for t in results.throughput}
+    rows = []
+    for mode, temperature in dict.fromkeys((t.mode, t.temperature) for t in results.throughput):
+        cells = []
+        for batch in batches:
+            one = found.get((mode, temperature, batch))
+            cells.append("-" if one is None else f"{one.tokens_per_second:.1f}" + ("*" if one.disturbed else ""))
+        rows.append([mode, f"{temperature:g}", *cells])
+    mark = "\n\\* taken while others used the CPU" if any(t.disturbed for t in results.throughput) else ""
+    return table(["tokens/s in a batch of", "T", *map(str, batches)], rows) + mark
+
+
+def write(results: Results, folder: Path) -> list[Path]:
+    """Write results.json, samples.csv, summary.csv and report.md; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / name for name in ("results.json", "samples.csv", "summary.csv", "report.md")]
+    paths[0].write_text(json.dumps(results.to_dict(), indent=1) + "\n", encoding="utf-8")
+    _write_samples(results.samples, paths[1])
+    _write_summary(results.rows, paths[2])
+    lines = [f"Command: `{results.command}`", f"Machine: {json.dumps(results.machine)}", text(results)]
+    paths[3].write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    return paths
+
+
+def _write_samples(samples: Sequence[Sample], path: Path) -> None:
+    columns = ["mode", "prompt", "kind", "temperature", "repeat", "tokens", "seconds", "tokens_per_second", "tau"]
+    columns += ["acceptance", "overhead", "drafting", "disturbed"]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for s in samples:
+            row = [s.mode, s.prompt, s.kind, s.temperature, s.repeat, len(s.token_ids), s.seconds, s.tokens_per_second]
+            writer.writerow([*row, s.tau, s.acceptance, s.overhead, s.drafting, s.disturbed])
+
+
+def _write_summary(rows: Sequence[Row], path: Path) -> None:
+    columns = ["mode", "temperature", "prompts", "tokens_per_second", "tokens_per_second_min", "tokens_per_second_max"]
+    columns += ["vs_plain", "vs_plain_min", "vs_plain_max", "vs_reference", "tau", "acceptance", "overhead", "drafting"]
+    columns += ["same_as_plain", "losses", "disturbed"]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for r in rows:
+            plain = r.versus_plain
+            versus = [plain.median, plain.low, plain.high] if plain else ["", "", ""]
+            speed = r.tokens_per_second
+            row = [r.mode, r.temperature, r.prompts, speed.median, speed.low, speed.high, *versus]
+            row += [r.versus_reference.median if r.versus_reference else "", r.tau.median, r.acceptance, r.overhead]
+            writer.writerow([*row, r.drafting, r.same_as_plain, len(r.losses), r.disturbed])
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"

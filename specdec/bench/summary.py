@@ -1,0 +1,123 @@
+"""Reduce samples to the numbers of the report: medians and ranges over prompts, never means of ratios."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from specdec.bench.samples import Sample
+
+LOSS = 0.97  # below this share of plain decoding's speed a prompt counts as lost
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median, smallest and largest over prompts."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(median(values), min(values), max(values))
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} [{self.low:.2f}..{self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One mode at one temperature."""
+
+    mode: str
+    temperature: float
+    prompts: int
+    tokens_per_second: Spread
+    versus_plain: Spread | None  # ratio of speeds, prompt by prompt, to our plain decoding
+    versus_reference: Spread | None  # the same to the reference peer's plain decoding
+    tau: Spread  # new tokens per target forward
+    acceptance: float | None  # accepted drafts over drafts, pooled
+    acceptance_per_position: list[float]
+    overhead: float | None  # median share of time outside target forwards and drafting
+    drafting: float | None  # median share of time spent drafting
+    same_as_plain: int | None  # prompts whose greedy text equals our plain decoding's
+    losses: list[str]  # prompts slower than plain decoding by more than 3 %
+    disturbed: int  # samples taken while others used the CPU
+
+    def to_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def summarize(samples: Sequence[Sample], plain: str, reference: str | None) -> list[Row]:
+    """A row per mode and temperature, in the order modes first appear."""
+    groups: dict[tuple[float, str], dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+    order: list[str] = []
+    for sample in samples:
+        groups[sample.temperature, sample.mode][sample.prompt].append(sample)
+        if sample.mode not in order:
+            order.append(sample.mode)
+    rows = []
+    for temperature in sorted({t for t, _ in groups}):
+        for mode in order:
+            if (temperature, mode) in groups:
+                by_plain = groups.get((temperature, plain), {})
+                by_reference = groups.get((temperature, reference or ""), {})
+                rows.append(_row(mode, temperature, groups[temperature, mode], by_plain, by_reference, mode == plain))
+    return rows
+
+
+def _speed(samples: Sequence[Sample]) -> float:
+    return median(s.tokens_per_second for s in samples)
+
+
+def _ratios(mine: dict[str, list[Sample]], base: dict[str, list[Sample]]) -> dict[str, float]:
+    return {p: _speed(s) / _speed(base[p]) for p, s in mine.items() if p in base and _speed(base[p]) > 0}
+
+
+def _row(
+    mode: str,
+    temperature: float,
+    mine: dict[str, list[Sample]],
+    plain: dict[str, list[Sample]],
+    reference: dict[str, list[Sample]],
+    is_plain: bool,
+) -> Row:
+    every = [s for samples in mine.values() for s in samples]
+    to_plain, to_reference = _ratios(mine, plain), _ratios(mine, reference)
+    drafted, accepted = _pooled(every, "drafted_per_position"), _pooled(every, "accepted_per_position")
+    same = None
+    if temperature == 0 and plain and not is_plain:
+        same = sum(all(a.token_ids == plain[p][0].token_ids for a in s) for p, s in mine.items() if p in plain)
+    return Row(
+        mode=mode,
+        temperature=temperature,
+        prompts=len(mine),
+        tokens_per_second=Spread.of([_speed(s) for s in mine.values()]),
+        versus_plain=Spread.of(list(to_plain.values())) if to_plain else None,
+        versus_reference=Spread.of(list(to_reference.values())) if to_reference else None,
+        tau=Spread.of([median(s.tau for s in samples) for samples in mine.values()]),
+        acceptance=sum(accepted) / sum(drafted) if sum(drafted) else None,
+        acceptance_per_position=[a / d for a, d in zip(accepted, drafted, strict=True) if d],
+        overhead=_median([s.overhead for s in every]),
+        drafting=_median([s.drafting for s in every]),
+        same_as_plain=same,
+        losses=[] if is_plain else sorted(p for p, r in to_plain.items() if r < LOSS),
+        disturbed=sum(s.disturbed for s in every),
+    )
+
+
+def _pooled(samples: Sequence[Sample], name: str) -> list[int]:
+    width = max((len(s.drafted_per_position) for s in samples), default=0)
+    total = [0] * width
+    for sample in samples:
+        for i, value in enumerate(getattr(sample, name)):
+            total[i] += value
+    return total
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return median(known) if known else None
