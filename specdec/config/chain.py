@@ -49,7 +49,7 @@ def combine(record: SpeculatorRecord, members: list[SpeculativeConfig]) -> Specu
     numbers: dict[str, Any] = dict(first.numbers)
     for name in LARGEST:
         numbers[name] = max((m.numbers.get(name) or 0) for m in members)
-    limits = [m.numbers.get("max_num_draft_seqs") for m in members if m.numbers.get("max_num_draft_seqs") is not None]
+    limits: list[int] = [m.numbers["max_num_draft_seqs"] for m in members if m.numbers.get("max_num_draft_seqs") is not None]
     numbers["max_num_draft_seqs"] = min(limits) if limits else None
     k = max(m.num_speculative_tokens for m in members)
     numbers["num_verify_tokens"] = k + 1

@@ -10,7 +10,7 @@ from specdec.config.speculative import SpeculativeConfig
 
 def dump(config: SpeculativeConfig) -> dict[str, Any]:
     """Plain data in the order of a file; ``specdec.resolve(dump(config), ...)`` with the same checkpoints gives ``config``."""
-    return thaw(config.source)
+    return {name: thaw(value) for name, value in config.source.items()}
 
 
 def dump_yaml(config: SpeculativeConfig) -> str:

@@ -12,7 +12,7 @@ from specdec.config.engine_effects import engine_effects
 from specdec.config.expressions import MISSING, ExpressionError, Scope
 from specdec.config.hashing import digest
 from specdec.config.memory import kv_bytes_per_token, plan_memory, weight_bytes
-from specdec.config.options import K, MODEL, Block
+from specdec.config.options import MODEL, Block, K
 from specdec.config.record_types import SpeculatorRecord
 from specdec.config.sections import section_fields, shared_fields
 from specdec.config.settings import Settings
@@ -81,7 +81,12 @@ def finalize(parts: Parts, scope: Scope, settings: Settings, target: Target) -> 
         record=record,
         num_speculative_tokens=k,
         options=Namespace(option_values),
-        **{name: Namespace(values) for name, values in plain.items()},
+        draft=Namespace(plain["draft"]),
+        target=Namespace(plain["target"]),
+        engine=Namespace(plain["engine"]),
+        sampling=Namespace(plain["sampling"]),
+        wiring=Namespace(plain["wiring"]),
+        verification=Namespace(plain["verification"]),
         numbers=Namespace({**numbers, "pcp_unsupported_reason": pcp_reason(parts, scope), **changed_capabilities(parts)}),
         resources=Namespace(resources),
         changes=effects.changes,

@@ -32,7 +32,7 @@ def read_config(config: Any) -> Given:
     """A mapping, a path, a parsed ``Document`` or None, as ``Given``. Never raises for bad input."""
     if isinstance(config, (str, os.PathLike)):
         try:
-            config = load(config)
+            config = load(os.fspath(config))
         except SourceError as error:
             return Given(None, nowhere, (error.diagnostic,))
     if isinstance(config, Document):

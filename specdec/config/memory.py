@@ -92,7 +92,7 @@ def plan_memory(
     message = f"{what} = {need} bytes, but memory_bytes {memory} x gpu_memory_utilization {share:g} is {have} bytes"
     if reserve:
         message += f" (and min_kv_bytes {reserve} must be left)"
-    wanted = math.ceil((need + reserve) / memory * 100) / 100
+    wanted = math.ceil((need + reserve) / (memory or 1) * 100) / 100
     fix = f"set engine.gpu_memory_utilization to at least {wanted:g}" if wanted <= 1 else (
         f"no share of {memory} bytes is enough: use a smaller draft or target, quantized weights or more devices"
     )  # fmt: skip

@@ -6,9 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specdec.config.checkpoint import Checkpoint, check_method, detect, in_speculators_format, load_checkpoint, matching_targets
+from specdec.config.checkpoint import (
+    Checkpoint,
+    check_method,
+    detect,
+    in_speculators_format,
+    load_checkpoint,
+    matching_targets,
+)
 from specdec.config.checkpoint.detect import Detection
-from specdec.config.diagnostics import Diagnostic, Found, Origin, Source
+from specdec.config.diagnostics import Diagnostic, Origin, Source
 from specdec.config.record_types import SpeculatorRecord
 from specdec.config.registry import Registry
 
@@ -119,16 +126,17 @@ def _not_inferable(
         message = f"no method is given, and what {model} declares cannot be read"
     else:
         message = "no method is given, and there is no draft checkpoint that declares one"
-    candidates = list(found.candidates) or list(_candidates(checkpoint, target, registry))
+    candidates = list(found.candidates) or _candidates(checkpoint, model, target, registry)
     fix = "set speculative.method" + (f" to {' or '.join(candidates)}" if candidates else "; 'specdec list' names all methods")
     return Diagnostic("method-not-inferable", "error", "speculative.method", message, fix)
 
 
-def _candidates(checkpoint: Checkpoint | None, target: Checkpoint | None, registry: Registry) -> list[str]:
-    """Methods that need nothing that is not there: no draft at all, or modules that the target brings."""
-    if checkpoint is not None:
-        return [r.name for r in registry.records.values() if r.capabilities.get("uses_target_hidden_states") and not r.extends]
-    names = [r.name for r in registry.records.values() if MODEL not in r.options and r.capabilities.get("proposes_draft_tokens", True)]
+def _candidates(checkpoint: Checkpoint | None, model: str | None, target: Checkpoint | None, registry: Registry) -> list[str]:
+    """Methods that fit what is there: those of a draft when one is named, else those that need none."""
+    records = [r for r in registry.records.values() if r.capabilities.get("proposes_draft_tokens", True)]
+    if checkpoint is not None or model is not None:
+        return [r.name for r in records if r.options.get(MODEL) is not None and r.options[MODEL].required and not r.extends]
+    names = [r.name for r in records if MODEL not in r.options and not r.capabilities.get("combines_speculators")]
     if target is not None and (inside := detect(registry, replace(target, role="draft"))).record and not inside.fallback:
         names = [str(inside.record), *names]
     return names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from specdec.config.compose import Composed
@@ -98,7 +99,7 @@ def default_sources(record: SpeculatorRecord, name: str) -> list[str]:
 def _written(spec: OptionSpec, block: Block) -> tuple[list[Candidate], list[Diagnostic]]:
     candidates = block.candidates([spec.name, *spec.aliases])
     findings = []
-    for (one, a), (other, b) in zip(candidates, candidates[1:], strict=False):
+    for (one, a), (other, b) in pairwise(candidates):
         if one.kind == other.kind and one.detail != other.detail and a != b:
             message = f"{one.detail} is {shown(a)} and {other.detail} is {shown(b)}; they are one option"
             findings.append(Diagnostic("conflicting-values", "error", one.detail, message, f"remove {other.detail}", one.source))
@@ -142,7 +143,9 @@ def _named(
         return facts.get(name)
     spec = record.options.get(name)
     found = values.get(name)
-    value = found.value if found is not None else spec.default if spec is not None else None
+    literal = record.defaults.get(name)
+    fallback = literal if literal is not None and not isinstance(literal, Mapping) else spec.default if spec is not None else None
+    value = found.value if found is not None else fallback
     for step in steps:
         value = value.get(step) if isinstance(value, Mapping) else None
     if value is None:

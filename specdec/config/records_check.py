@@ -14,6 +14,7 @@ from specdec.config.records import schema
 from specdec.config.records_merge import RecordError
 from specdec.config.records_text import Text
 from specdec.config.registry import Document, Registry, builtin
+from specdec.config.sections import section_fields
 from specdec.config.source import SourceError
 
 _Path = tuple[Any, ...]
@@ -203,7 +204,7 @@ def _record_values(text: Text, name: str, record: Any) -> Iterator[Diagnostic]:
             message = f"the default of {option.name} does not fit: {problem}"
             yield Diagnostic("wrong-value", "error", f"speculators.{name}.options.{option.name}", message, "correct the default", source)
     for key in record.defaults:
-        if key not in record.options:
+        if key not in record.options and key.removeprefix("engine.") not in section_fields()["engine"]:
             source = text.source(("speculators", name, "defaults", key))
             message = f"there is a default for {key}, which is not an option of {name}"
             yield Diagnostic("unknown-key", "error", f"speculators.{name}.defaults.{key}", message, "define the option, or remove the default", source)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specdec.config.diagnostics import Diagnostic
-from specdec.config.expressions import MISSING, ExpressionError, Scope
-from specdec.config.options import K, Block
+from specdec.config.expressions import ExpressionError, Scope
+from specdec.config.options import Block, K
 from specdec.config.paths import parse_path
 from specdec.config.record_types import RuleSpec, SpeculatorRecord
 
@@ -73,7 +73,7 @@ def check_compatibility(
         named = next(iter((*compiled.names, *compiled.asked)), "engine")
         at = f"{block.label}.{named.removeprefix(OPTION)}" if named.startswith(OPTION) else named
         message = f"{name} ({feature.title}) does not work with {record.name}: {reason}"
-        fix = f"turn it off, or choose a method that supports it ('specdec list' has the table)"
+        fix = "turn it off, or choose a method that supports it ('specdec list' has the table)"
         findings.append(Diagnostic("unsupported-combination", "error", at, message, fix, source_of(at, block)))
     return findings
 

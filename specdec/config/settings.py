@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from specdec.config.compose import Composed
@@ -76,7 +77,7 @@ def _ranked(composed: Composed, places: Sequence[str], name: str) -> tuple[list[
     found = [c for place in places for c in written(composed, (place, name))]
     found.sort(key=lambda candidate: candidate[0].kind != "command line")
     findings = []
-    for (one, a), (other, b) in zip(found, found[1:], strict=False):
+    for (one, a), (other, b) in pairwise(found):
         if one.kind == other.kind and a != b:
             message = f"{one.detail} is {shown(a)} and {other.detail} is {shown(b)}; they are one value"
             findings.append(Diagnostic("conflicting-values", "error", one.detail, message, f"remove {other.detail}", one.source))

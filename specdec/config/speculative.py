@@ -95,7 +95,7 @@ class SpeculativeConfig:
     @property
     def capabilities(self) -> Mapping[str, bool]:
         """The record's capability flags, after rules that depend on the checkpoint."""
-        return self.record.capabilities
+        return {name: self.numbers.get(name, value) for name, value in self.record.capabilities.items()}
 
     def __getattr__(self, name: str) -> Any:
         # Derived numbers and capability flags read as plain attributes: config.num_lookahead_tokens

@@ -18,11 +18,11 @@ from specdec.config.known import SPECULATIVE
 from specdec.config.memory import kv_bytes_per_token, weight_bytes
 from specdec.config.merge import with_beaten
 from specdec.config.method import MODEL, DraftCheckpoint, choose, find_draft
-from specdec.config.options import K, Block, merge_options, missing
-from specdec.config.paths import Step, format_path
+from specdec.config.options import Block, K, merge_options, missing
+from specdec.config.paths import Step
 from specdec.config.record_types import Alias, SpeculatorRecord
 from specdec.config.rules import check_compatibility, run_rules
-from specdec.config.settings import Settings, written
+from specdec.config.settings import Settings, read_settings, written
 from specdec.config.speculative import SpeculativeConfig
 from specdec.config.target_side import Target, attention_of, overridden_key
 from specdec.config.wiring import GUESSED, aux_layers
@@ -87,6 +87,7 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared) -> Outcome:
     if shared.given is None and model is not None and draft.checkpoint is shared.target.speculators:
         draft = find_draft(record, model, None, shared.target.checkpoint, shared.settings.value("target", MODEL))
     chosen = choose(record, origin, draft, shared.target.checkpoint, model, registry)
+    shared = with_defaults(shared, chosen.record)
     findings = (*notices, *draft.diagnostics, *(at_block(d, block) for d in chosen.diagnostics))
     if chosen.record is None:
         return Outcome(diagnostics=findings, provenance={f"{block.label}.method": origin} if named else {})
@@ -106,6 +107,23 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared) -> Outcome:
         bad = frozenset(d.path for d in refused)
         state = replace(state, block=replace(block, composed=replace(composed, tainted=composed.tainted | bad)))
     return complete(state, origin, findings, shared)
+
+
+def with_defaults(shared: Shared, record: SpeculatorRecord | None) -> Shared:
+    """Engine settings that nobody wrote, as the speculator's record asks for them, else as the target's does."""
+    ranked = []
+    if record is not None:
+        ranked.append((Origin("record", f"asked for by {record.name}"), engine_defaults(record.defaults)))
+    for rule in matching_targets(shared.registry, shared.target.checkpoint):
+        ranked.append((Origin("target", f"asked for by target {rule.name}"), engine_defaults(rule.defaults)))
+    if not any(values for _, values in ranked):
+        return shared
+    return replace(shared, settings=read_settings(shared.composed, ranked))
+
+
+def engine_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of ``defaults`` that are engine settings."""
+    return {name: value for name, value in defaults.items() if name.startswith("engine.")}
 
 
 def alias_notice(name: str, record: SpeculatorRecord, alias: Alias | None, block: Block) -> tuple[Diagnostic, ...]:
@@ -202,7 +220,7 @@ def from_overrides(found: Found, overrides: Found) -> Found:
 def specialized(state: State, registry: Any) -> SpeculatorRecord | None:
     """The more specific record that takes over, or None."""
     for step in state.record.specializations:
-        child = registry.records[step.record]
+        child: SpeculatorRecord = registry.records[step.record]
         if step.when == "declares":
             if state.draft.checkpoint is not None and Identity.of(state.draft.checkpoint, registry).holds(child.declares, child):
                 return child
@@ -243,7 +261,7 @@ def complete(state: State, origin: Origin, findings: tuple[Diagnostic, ...], sha
         if state.scope.holds(rule.when, values) is True:
             capabilities[rule.name] = rule.value
     values |= {f"capabilities.{name}": value for name, value in capabilities.items()}
-    layers, more, settled = aux_layers(record, state.facts, shared.target.facts, state.options.get("aux_layers"))
+    layers, more, settled = aux_layers(record, state.facts, shared.target.facts, state.options.get("aux_layers"), state.draft.checkpoint is not None)
     known_guess = any(d.code == GUESSED for d in found)
     found = [d for d in found if d.code not in settled]
     found += [at_block(d, block) for d in more if not (d.code == GUESSED and known_guess)]

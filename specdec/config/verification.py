@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from specdec.config.diagnostics import Found, Origin
 from specdec.config.record_types import SpeculatorRecord
@@ -44,8 +43,3 @@ def rates_of(length: float, k: int) -> list[float]:
     if whole < k:
         rates.append(length - 1 - whole)
     return rates + [0.0] * (k - len(rates))
-
-
-def plain_values(found: Mapping[str, Found]) -> dict[str, Any]:
-    """Without origins."""
-    return {name: f.value for name, f in found.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from specdec.config.checkpoint.layers import SPREADS
@@ -16,19 +16,13 @@ DEFAULT_WORD = "default"
 GUESSED = "aux-layers-defaulted"
 
 
-@dataclass(frozen=True)
-class Wiring:
-    """Values of ``config.wiring`` and their origins; ``settled`` are codes of findings that a user's choice answers."""
-
-    values: Mapping[str, Found]
-    diagnostics: tuple[Diagnostic, ...] = ()
-    settled: frozenset[str] = field(default_factory=frozenset)
-
-
 def aux_layers(
-    record: SpeculatorRecord, facts: Mapping[str, Found], target: Mapping[str, Found], chosen: Found | None
+    record: SpeculatorRecord, facts: Mapping[str, Found], target: Mapping[str, Found], chosen: Found | None, known: bool = True
 ) -> tuple[Found | None, list[Diagnostic], frozenset[str]]:
-    """Boundary ids that the target's forward must keep: the user's, else the draft's, else a guess that warns."""
+    """Boundary ids that the target's forward must keep: the user's, else the draft's, else a guess that warns.
+
+    ``known``: the draft's config was read; otherwise nothing can be said about what it lacks.
+    """
     rule = record.tensors.get("aux_layers") or {}
     fact = facts.get(rule.get("fact", ""))
     layers = target["num_hidden_layers"].value if "num_hidden_layers" in target else None
@@ -45,10 +39,10 @@ def aux_layers(
         return fact, [], frozenset({GUESSED}) if by_user else frozenset()
     if not rule or not record.capabilities.get("uses_aux_hidden_states"):
         return None, [], frozenset()
-    if layers is not None:
+    if layers is not None and known:
         ids = SPREADS[rule["default"]](layers, rule.get("default_count", 3))
         return Found(ids, Origin("derived", "default layers", inputs=("target.num_hidden_layers",))), [], frozenset()
-    if by_user:
+    if by_user or not known:
         return None, [], frozenset({GUESSED})
     message = f"neither the draft ({rule.get('pin')}) nor a known target says which layers the draft reads; they will be a guess"
     fix = f"set {rule.get('pin')} in the draft's config.json, or speculative.{AUX_OPTION}"
@@ -63,7 +57,7 @@ def check_user_ids(ids: Sequence[int], layers: int | None, origin: Origin) -> li
         limit = f"the target has {layers} layers, so boundaries run from 0 to {layers}" if layers is not None else "ids start at 0"
         message = f"boundary {outside[0]} is out of range: {limit}"
         return [Diagnostic("layer-id-out-of-range", "error", at, message, "name layers of this target", origin.source)]
-    if any(b <= a for a, b in zip(ids, ids[1:], strict=False)):
+    if any(b <= a for a, b in pairwise(ids)):
         message = f"the layer ids {list(ids)} must increase strictly"
         return [Diagnostic("layer-ids-not-increasing", "error", at, message, f"write {sorted(set(ids))}", origin.source)]
     return []
