@@ -17,15 +17,12 @@ _CODES = {
     "greater_than_equal": "out-of-range", "less_than_equal": "out-of-range", "greater_than": "out-of-range",
     "finite_number": "out-of-range", "too_short": "wrong-length", "too_long": "wrong-length",
 }  # fmt: skip
-_models: dict[int, tuple[SpeculatorRecord, Any]] = {}  # by identity; the record is kept so that its id stays its own
+_models: dict[int, tuple[Any, Any]] = {}  # by identity of a record or option, which is kept so that its id stays its own
 
 
 def option_model(record: SpeculatorRecord) -> Any:
     """The pydantic model class of a record's options; unknown keys, wrong types and values out of range are errors."""
-    found = _models.get(id(record))
-    if found is None:
-        found = _models[id(record)] = (record, _build(record.name, record.options))
-    return found[1]
+    return _kept(record, record.name, record.options)
 
 
 def validate_options(
@@ -50,10 +47,17 @@ def option_problem(option: OptionSpec, value: Any) -> str | None:
     from pydantic import ValidationError
 
     try:
-        _build("option", {option.name: option}).model_validate({option.name: value})
+        _kept(option, option.name, {option.name: option}).model_validate({option.name: value})
     except ValidationError as error:
         return _message(option, error.errors(include_url=False)[0])
     return None
+
+
+def _kept(owner: Any, name: str, options: Mapping[str, OptionSpec]) -> Any:
+    found = _models.get(id(owner))
+    if found is None:
+        found = _models[id(owner)] = (owner, _build(name, options))
+    return found[1]
 
 
 def _build(name: str, options: Mapping[str, OptionSpec]) -> Any:

@@ -12,10 +12,10 @@ from specdec.config import extend, records_text
 from specdec.config.records import check_records_file, data_file, schema
 from specdec.config.registry import builtin
 
-NAMES = (
-    "ngram suffix draft_model pard eagle eagle3 peagle mtp multi_module_mtp gemma4 medusa mlp_speculator "
-    "dflash dflash2 dspark xpress lilicorr extract_hidden_states chain"
-).split()
+NAMES = [
+    "ngram", "suffix", "draft_model", "pard", "eagle", "eagle3", "peagle", "mtp", "multi_module_mtp", "gemma4", "medusa", "mlp_speculator",
+    "dflash", "dflash2", "dspark", "xpress", "lilicorr", "extract_hidden_states", "chain",
+]  # fmt: skip
 
 
 def test_the_built_in_records_have_no_finding() -> None:
