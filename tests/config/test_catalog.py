@@ -10,7 +10,7 @@ from specdec.config.registry import builtin
 from specdec.config.source import parse
 
 ROOT = Path(__file__).resolve().parents[2]
-# what callables take a code as their first argument, or as `code=`
+# what callables take a code as their first or second argument, or as `code=`
 REPORTERS = {"Diagnostic", "fatal", "finding", "RecordError", "CheckpointFault", "_problem", "_wrong"}
 NAMED_BY_USERS = """method-checkpoint-mismatch missing-checkpoint-field head-layer-count-unusual checkpoint-config-vs-weights hidden-size-mismatch
 missing-required k-exceeds-block chain-needs-steps-plus-1 tree-pool-too-small token-budget renamed-field renamed-option vocab-size-differs
@@ -27,7 +27,7 @@ def codes_in(file: Path) -> set[str]:
         if not isinstance(node, ast.Call):
             continue
         name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        first = node.args[:1] if name in REPORTERS else []
+        first = node.args[:2] if name in REPORTERS else []
         for value in [*first, *(k.value for k in node.keywords if k.arg == "code")]:
             choices = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
             found |= {c.value for c in choices if isinstance(c, ast.Constant) and isinstance(c.value, str) and "-" in c.value}
@@ -46,6 +46,13 @@ def used() -> dict[str, str]:
 def test_every_code_is_in_the_catalog() -> None:
     missing = {code: where for code, where in used().items() if code not in catalog()}
     assert not missing
+
+
+def test_every_entry_is_used() -> None:
+    texts = set(NAMED_BY_USERS) | set(used())
+    for file in (ROOT / "specdec").rglob("*.py"):
+        texts |= {n.value for n in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    assert set(catalog()) <= texts
 
 
 def test_codes_of_the_reports_are_in_the_catalog() -> None:
