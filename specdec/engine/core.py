@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from specdec.engine.batch import Batch
 from specdec.engine.errors import EngineError, RequestError
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.requests import Request, RequestStates, derive_seed
@@ -110,7 +111,11 @@ class Engine:
             request = self.waiting.popleft()
             self.states.admit(request)
             self.running.append(request)
-            self.runner.start(request)
+            try:
+                self.runner.start(request)
+            except Exception as error:
+                self._fail(request, error)
+                raise
         moved: list[Request] = []
         decoding = [r for r in self.running if r.num_output]
         prefill, chunk = self._prefill_group()
@@ -154,7 +159,7 @@ class Engine:
                     self._fail(request, error)
             raise
         finally:
-            self._account(prefill=chunk > 1)
+            self._account(batch, prefill=chunk > 1)
             for request in batch.requests:
                 if request.finished and request.slot >= 0:
                     self._release(request)
@@ -186,19 +191,24 @@ class Engine:
             request.finish_reason, request.stop_reason = cut.finish_reason, cut.stop_reason
             request.metrics.first_token_time = request.metrics.first_token_time or now
             request.metrics.counts.record_step(drafted, accepted, cut.kept)
-            self._tell_controller(request, drafted, accepted, batch.counts[i], len(batch.requests))
+            self._tell(request, drafted, accepted, batch.counts[i], len(batch.requests))
         return rejected
 
-    def _account(self, prefill: bool) -> None:
+    def _account(self, batch: Batch, prefill: bool) -> None:
         """Add the latest step's seconds to the phases."""
         times = self.runner.times
+        if self.runner.adaptive is not None and not prefill:
+            self.runner.adaptive.observe_forward(sum(batch.counts), times.forward + times.verify)
         self.metrics.add_seconds("schedule", times.prepare)
         self.metrics.add_seconds("prefill" if prefill else "verify", times.forward)
         self.metrics.add_seconds("sample", times.verify)
         self.metrics.add_seconds("draft", times.draft)
 
-    def _tell_controller(self, request: Request, drafted: int, accepted: int, width: int, batch_size: int) -> None:
+    def _tell(self, request: Request, drafted: int, accepted: int, width: int, batch_size: int) -> None:
+        """Report a round to whoever decides how much to draft and to verify."""
         controller, times = self.runner.controller, self.runner.times
+        if self.runner.adaptive is not None:
+            self.runner.adaptive.observe(request, drafted, accepted)
         if controller is not None and request.num_output > 1:  # the first token comes from a prompt's forward
             seconds = times.forward + times.verify
             controller.observe(request, drafted, accepted, request.drafted_in, seconds, width, batch_size)

@@ -23,7 +23,7 @@ from specdec.engine.report import request_output
 from specdec.engine.requests import Request, RequestStates
 from specdec.engine.runner import Runner
 from specdec.engine.sampling_params import SamplingParams
-from specdec.engine.setup import build_controller, build_verifier, resolve_speculative
+from specdec.engine.setup import build_adaptive, build_controller, build_verifier, resolve_speculative
 from specdec.engine.target import load_target, prepare_target
 from specdec.speculators.init import init_speculator
 
@@ -102,7 +102,8 @@ class LLM:
             if adaptive_drafting and controller is None:
                 controller = build_controller(speculator.num_speculative_tokens)
         graphs = settings.get("compile", True)
-        runner = Runner(self.target, states, verifier or build_verifier(config), speculator, controller, graphs)
+        verifier, adaptive = verifier or build_verifier(config), build_adaptive(config)
+        runner = Runner(self.target, states, verifier, speculator, controller, adaptive, graphs)
         if speculator is not None:
             speculator.load(self.target.handle(self.max_model_len, runner.cache))
         self.engine = Engine(self.target, runner, states, settings.get("seed") or 0, batched)

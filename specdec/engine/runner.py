@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from specdec.engine.adaptive import AdaptiveVerification
 from specdec.engine.batch import Batch, build_batch
 from specdec.engine.capture import HiddenStateCapture
 from specdec.engine.drafting import draft_laws, hand_out, propose_batch
@@ -52,10 +53,11 @@ class Runner:
         verifier: Verifier,
         speculator: BaseSpeculator | None = None,
         controller: Any | None = None,
+        adaptive: AdaptiveVerification | None = None,
         use_graphs: bool = True,
     ) -> None:
         self.target, self.states, self.verifier = target, states, verifier
-        self.speculator, self.controller = speculator, controller
+        self.speculator, self.controller, self.adaptive = speculator, controller, adaptive
         self.cache = SlotCache(target.layout.num_layers, states.max_num_seqs, states.max_model_len)
         self.times = StepTimes()
         self.max_drafts = 0
@@ -96,8 +98,9 @@ class Runner:
         self.cache.release(request.slot)
         if self.speculator is not None:
             self.speculator.finish_request(request.slot)
-        if self.controller is not None:
-            self.controller.finish(request)
+        for observer in (self.controller, self.adaptive):
+            if observer is not None:
+                observer.finish(request)
 
     @torch.inference_mode()
     def verify(self, requests: Sequence[Request], chunk: int) -> StepResult:
@@ -106,6 +109,8 @@ class Runner:
         Requests are not changed, so a failed forward can be tried again with fewer of them.
         """
         begin = time.perf_counter()
+        if self.adaptive is not None:
+            self.adaptive.trim(requests)
         batch = build_batch(self.cache, self.target.layout, requests, chunk, self.target.dtype)
         prepared = time.perf_counter()
         logits = self._forward(batch)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specdec.config.speculative import SpeculativeConfig
+from specdec.engine.adaptive import AdaptiveVerification
 from specdec.engine.controller import DraftController
 from specdec.engine.errors import EngineError
 from specdec.verify.verifier import Verifier
@@ -107,11 +108,6 @@ def build_verifier(config: SpeculativeConfig | None) -> Verifier:
     """The verifier a configuration asks for; plain sampling without one."""
     if config is None:
         return Verifier()
-    if config.get("options.enable_adaptive_verification"):
-        raise EngineError(
-            "enable_adaptive_verification is on, which the embedded engine does not do; set it to false (drafting that "
-            "does not pay switches itself off anyway), or run this configuration with `specdec export vllm`"
-        )
     mode = config.get("verification.rejection_sample_method") or "standard"
     options = {name: config.get(f"options.{option}") for name, option in MODE_OPTIONS.get(mode, {}).items()}
     given = {name: value for name, value in options.items() if value is not None}
@@ -127,3 +123,10 @@ def build_controller(max_drafts: int) -> DraftController:
     equal outputs.
     """
     return DraftController(max_drafts, is_reproducible=lambda request: request.params.temperature > 0)
+
+
+def build_adaptive(config: SpeculativeConfig | None) -> AdaptiveVerification | None:
+    """Adaptive verification, where the configuration turns it on."""
+    if config is None or not config.get("options.enable_adaptive_verification"):
+        return None
+    return AdaptiveVerification(config.num_speculative_tokens)

@@ -95,9 +95,6 @@ def test_settings_the_engine_would_ignore_are_refused(folder):
     two = replace(config, engine=Namespace({**config.engine, "tensor_parallel_size": 2}))
     with pytest.raises(EngineError, match=r"engine\.tensor_parallel_size is 2.*export vllm"):
         LLM(speculative_config=two)
-    adaptive = replace(config, options=Namespace({**config.options, "enable_adaptive_verification": True}))
-    with pytest.raises(EngineError, match="enable_adaptive_verification"):
-        LLM(speculative_config=adaptive, accelerate=False)
     with pytest.raises(EngineError, match="max_model_len is 64, but the configuration was finalized for 32"):
         LLM(speculative_config=config, max_model_len=64)
 
