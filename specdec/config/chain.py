@@ -5,15 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from specdec.config.compose import MEMBERS
 from specdec.config.diagnostics import Diagnostic, Origin
 from specdec.config.hashing import digest
+from specdec.config.known import SPECULATIVE
 from specdec.config.paths import Step, format_path
 from specdec.config.record_types import SpeculatorRecord
 from specdec.config.speculative import Namespace, SpeculativeConfig
 from specdec.config.speculator import Outcome, Shared, resolve_speculator
 
 COMBINES = "combines_speculators"  # the capability of the record that runs a chain
-LARGEST = ("num_lookahead_tokens", "max_num_new_slots_for_drafting", "num_prefill_lookahead_tokens", "num_hash_lookahead_tokens")
+LARGEST = ("verify_width", "num_lookahead_tokens", "max_num_new_slots_for_drafting", "num_prefill_lookahead_tokens", "num_hash_lookahead_tokens")
+
+
+def members_path(shared: Shared) -> tuple[Step, ...] | None:
+    """Where the members of a chain are listed: under ``speculative:`` itself, or as the option of a chain's record."""
+    block = shared.composed.data.get(SPECULATIVE)
+    if isinstance(block, list):
+        return (SPECULATIVE,)
+    if not isinstance(block, dict) or not isinstance(block.get(MEMBERS), list) or not isinstance(block.get("method"), str):
+        return None
+    record, _ = shared.registry.resolve_name(block["method"])
+    return (SPECULATIVE, MEMBERS) if record.capabilities.get(COMBINES) else None
 
 
 def resolve_chain(path: tuple[Step, ...], shared: Shared) -> Outcome:
@@ -26,7 +39,8 @@ def resolve_chain(path: tuple[Step, ...], shared: Shared) -> Outcome:
         message = "an empty list drafts nothing" if not block else "no record combines speculators"
         at = format_path(path)
         return Outcome(diagnostics=(Diagnostic("method-not-inferable", "error", at, message, "write one speculator"),))
-    outcomes = [resolve_speculator((*path, i), shared) for i, member in enumerate(block) if isinstance(member, dict)]
+    outer = path[:-1]
+    outcomes = [resolve_speculator((*path, i), shared, outer) for i, member in enumerate(block) if isinstance(member, dict)]
     findings = tuple(d for outcome in outcomes for d in outcome.diagnostics)
     members = [outcome.config for outcome in outcomes]
     if any(member is None for member in members) or len(members) != len(block):
@@ -52,7 +66,6 @@ def combine(record: SpeculatorRecord, members: list[SpeculativeConfig]) -> Specu
     limits: list[int] = [m.numbers["max_num_draft_seqs"] for m in members if m.numbers.get("max_num_draft_seqs") is not None]
     numbers["max_num_draft_seqs"] = min(limits) if limits else None
     k = max(m.num_speculative_tokens for m in members)
-    numbers["num_verify_tokens"] = k + 1
     guarantees = {m.verification["guarantee"] for m in members}
     verification = {**first.verification, "guarantee": "lossy" if "lossy" in guarantees else first.verification["guarantee"]}
     captured = sorted({layer for m in members for layer in (m.wiring.get("capture_before_layer") or ())})

@@ -14,7 +14,7 @@ from specdec.config.paths import Step, format_path, parse_path
 from specdec.config.suggest import nearest
 
 LATER = ("missing-required",)  # what only a method and its checkpoint can decide
-SECTIONS = ("target", "engine", "sampling")
+MEMBERS = "speculators"  # the option of a chain that lists its members
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _spelled(block: dict[str, Any], registry: Any) -> dict[str, Any]:
 
 def whole_value(path: tuple[Step, ...]) -> tuple[Step, ...]:
     """The path without what is below a list: a list with one faulty item is no value (a chain's members are values)."""
-    start = 2 if path[:1] == (SPECULATIVE,) else 1
+    start = 3 if path[:2] == (SPECULATIVE, MEMBERS) else 2 if path[:1] == (SPECULATIVE,) else 1
     cut = next((i for i, step in enumerate(path) if i >= start and isinstance(step, int)), len(path))
     return path[:cut]
 

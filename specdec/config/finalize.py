@@ -67,7 +67,7 @@ def finalize(parts: Parts, scope: Scope, settings: Settings, target: Target) -> 
         "wiring": wiring_values(parts, target, k),
         "verification": dict(verification(record, options, k, any(d.code == LOSSY for d in parts.diagnostics))),
     }
-    numbers = {**parts.numbers, "num_verify_tokens": k + 1, **positions(groups)}
+    numbers = {**parts.numbers, **positions(groups)}
     resources, memory = resource_values(parts, scope, settings, target)
     findings = [*effects.diagnostics, *memory]
     plain = {name: {n: f.value if f else None for n, f in group.items()} for name, group in groups.items()}

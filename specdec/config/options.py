@@ -27,6 +27,7 @@ class Block:
     composed: Composed
     path: tuple[Step, ...]
     implied: Mapping[str, Any]
+    outer: tuple[Step, ...] = ()  # of a chain's member: the chain's own block, whose options hold where the member has none
 
     @property
     def label(self) -> str:
@@ -45,6 +46,8 @@ class Block:
     def candidates(self, names: Sequence[str]) -> list[Candidate]:
         """What was written under any of these spellings, the command line first."""
         found = [c for name in names for c in written(self.composed, (*self.path, name))]
+        if self.outer:
+            found += [c for name in names for c in written(self.composed, (*self.outer, name))]
         return sorted(found, key=lambda candidate: candidate[0].kind != "command line")
 
 
@@ -100,7 +103,8 @@ def _written(spec: OptionSpec, block: Block) -> tuple[list[Candidate], list[Diag
     candidates = block.candidates([spec.name, *spec.aliases])
     findings = []
     for (one, a), (other, b) in pairwise(candidates):
-        if one.kind == other.kind and one.detail != other.detail and a != b:
+        same_block = one.detail.rpartition(".")[0] == other.detail.rpartition(".")[0]
+        if same_block and one.kind == other.kind and one.detail != other.detail and a != b:
             message = f"{one.detail} is {shown(a)} and {other.detail} is {shown(b)}; they are one option"
             findings.append(Diagnostic("conflicting-values", "error", one.detail, message, f"remove {other.detail}", one.source))
     return candidates, findings

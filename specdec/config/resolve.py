@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specdec.config.chain import resolve_chain
+from specdec.config.chain import members_path, resolve_chain
 from specdec.config.check import unique
 from specdec.config.compose import compose
 from specdec.config.diagnostics import Diagnostic
@@ -50,8 +50,8 @@ def resolve(
     target = read_target(settings, target_given, composed.registry)
     findings += [*target.diagnostics, *check_kv_dtype(target), *check_parallel(target)]
     shared = Shared(composed, settings, target, draft_given, composed.registry)
-    block = composed.data.get(SPECULATIVE)
-    outcome = resolve_chain((SPECULATIVE,), shared) if isinstance(block, list) else resolve_speculator((SPECULATIVE,), shared)
+    members = members_path(shared)
+    outcome = resolve_speculator((SPECULATIVE,), shared) if members is None else resolve_chain(members, shared)
     return finish(outcome, (*findings, *outcome.diagnostics), strict)
 
 

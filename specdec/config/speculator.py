@@ -70,10 +70,10 @@ class State:
         return self.options[K].value if K in self.options else None
 
 
-def resolve_speculator(path: tuple[Step, ...], shared: Shared) -> Outcome:
-    """Method, checkpoint, options, rules and numbers of the block at ``path``."""
+def resolve_speculator(path: tuple[Step, ...], shared: Shared, outer: tuple[Step, ...] = ()) -> Outcome:
+    """Method, checkpoint, options, rules and numbers of the block at ``path``; ``outer`` is the chain it is a member of."""
     composed, registry = shared.composed, shared.registry
-    block = Block(composed, path, {})
+    block = Block(composed, path, {}, outer)
     record, origin, named = None, Origin("derived"), written(composed, (*path, "method"))
     notices: tuple[Diagnostic, ...] = ()
     if named:
@@ -148,7 +148,9 @@ def model_names(registry: Any) -> list[str]:
 def at_block(finding: Diagnostic, block: Block) -> Diagnostic:
     """A finding about ``speculative.x`` under the block's own path."""
     head, dot, rest = finding.path.partition(".")
-    return replace(finding, path=f"{block.label}{dot}{rest}") if head == SPECULATIVE and block.label != SPECULATIVE else finding
+    if head != SPECULATIVE or finding.path.startswith(block.label):
+        return finding
+    return replace(finding, path=f"{block.label}{dot}{rest}")
 
 
 def examine(record: SpeculatorRecord, block: Block, draft: DraftCheckpoint, shared: Shared) -> State:

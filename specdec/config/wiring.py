@@ -74,7 +74,7 @@ def vocab_mode(options: Mapping[str, Found], facts: Mapping[str, Found], target:
         return Found("reduced", reduced.origin)
     if own_vocab and ours is not None and theirs is not None and ours.value != theirs.value and _on(options, "allow_padded_vocab"):
         return Found("shared-prefix", options["allow_padded_vocab"].origin)
-    if ours is None and reduced is None and own_vocab:
+    if ours is None and reduced is None:
         return None
     return Found("same", Origin("derived", "one vocabulary", inputs=("draft.vocab_size", "target.vocab_size")))
 
