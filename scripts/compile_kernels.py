@@ -41,6 +41,7 @@ def variants() -> list[tuple[str, Any, dict[str, str], dict[str, Any], int]]:
     from specdec_kernels.row_stats import triton as row_stats
 
     tile, line = {"BLOCK": BLOCK}, {"BLOCKS": BLOCKS}
+    small = {"BLOCK": residual.GUMBEL_BLOCK}
     out: list[tuple[str, Any, dict[str, str], dict[str, Any], int]] = []
     for dtype, logits in (("bf16", "b"), ("fp32", "f")):
         big = {"logits": logits, "target": logits, "draft": logits}
@@ -59,7 +60,7 @@ def variants() -> list[tuple[str, Any, dict[str, str], dict[str, Any], int]]:
             out += [
                 (f"residual_sample/law_masses {tag}", residual.law_masses, shape, tile | const, 8),
                 (f"residual_sample/pick_token {tag}", residual.pick_token, shape, tile | line | const, 8),
-                (f"residual_sample/gumbel_blocks {tag}", residual.gumbel_blocks, shape, tile | const, 8),
+                (f"residual_sample/gumbel_blocks {tag}", residual.gumbel_blocks, shape, const | small, 8),
             ]
     for law, has in (("one-hot", False), ("full q", True)):
         types = {} if has else {"draft_logprob": ""}
@@ -77,7 +78,7 @@ def variants() -> list[tuple[str, Any, dict[str, str], dict[str, Any], int]]:
             out.append((f"accept/{name} {law}", accept.accept_chain, dict.fromkeys(empty, ""), const, 1))
     out += [
         ("categorical/best_of_row", categorical.best_of_row, {}, line, 1),
-        ("residual_sample/gumbel_pick", residual.gumbel_pick, {}, line, 1),
+        ("residual_sample/gumbel_pick", residual.gumbel_pick, {}, {"BLOCKS": 2 * BLOCKS}, 1),
         ("gather_drafts", gather.gather_rows, {}, {"WIDTH": 16}, 1),
         ("ngram_match/score", ngram.score_positions, {}, {"BLOCK": 1024, "RIGHTMOST": False}, 4),
         ("ngram_match/draft", ngram.draft_after_match, {}, {"BLOCKS": 128, "WIDTH": 16, "RIGHTMOST": False}, 1),

@@ -13,6 +13,7 @@ from specdec_kernels.weights import law_block, weights_block
 
 PLAIN, ONE_HOT, DIFFERENCE, FIXED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
 RESIDUAL_ROLE, TARGET_ROLE = tl.constexpr(3), tl.constexpr(4)
+GUMBEL_BLOCK = 2048
 
 
 @triton.jit
@@ -167,12 +168,15 @@ def residual_sample(
     if not num_requests:
         return out
     has_law = draft is not None and draft_stats is not None
+    if gumbel:  # two laws and their noise fill the registers: a smaller tile keeps them from spilling
+        block = min(block, GUMBEL_BLOCK)
+        num_blocks = triton.cdiv(target.shape[1], block)
     d_max, d_lse = (draft_stats.maximum, draft_stats.lse) if has_law else (None, None)
     strides = (target.stride(0), draft.stride(0) if has_law else 0)
     sizes = (*strides, target.shape[1], draft.shape[1] if has_law else 0, k, num_blocks)
     law = (row_start, plan.num_accepted, plan.kind, plan.token, plan.rho, temperature.float())
     grid, blocks = (num_requests, num_blocks), triton.next_power_of_2(num_blocks)
-    warps = 8 if block > 2048 else 4
+    warps = 8 if block >= 2048 else 4
     work = torch.empty(2, num_requests, num_blocks, dtype=torch.float32, device=target.device)
     if gumbel:
         at = torch.empty(2, num_requests, num_blocks, dtype=torch.int32, device=target.device)
