@@ -16,6 +16,7 @@ _MAX_CREDIT = 8.0  # plain steps of gain that may be spent on losses later
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 4, 256  # plain steps before drafting is tried again
 _MOST_PATIENCE = 4  # pauses grow by at most this factor while probes fail
 _REMEASURE_PLAIN = 160
+_PROBE_OVERHEAD = 0.1  # plain steps a probe may cost
 
 
 class _Acceptance:
@@ -49,7 +50,7 @@ class _RequestControl:
     loss: float = 0.0  # plain steps lost to speculation so far; negative = gained
     pause: int = 0  # plain steps left before the next try
     patience: int = 1  # doubles with each pause until drafting pays
-    probing: bool = True  # draft in full once, whatever the estimate says
+    probing: bool = True  # draft once, whatever the estimate says
     costs: Costs = field(default_factory=NominalCosts)
 
 
@@ -91,7 +92,7 @@ class DraftController:
             control.pause -= 1
             control.probing = control.pause == 0
             return 0
-        k = self.max_drafts if control.probing else self._best(control, costs)
+        k = self._probe(costs) if control.probing else self._best(control, costs)
         # the step must fit the budget even if all its drafts fail
         allowed = _FREE_LOSS + self.budget * control.emitted
         while k > 0 and control.loss + _overhead(costs, k) > allowed:
@@ -140,6 +141,13 @@ class DraftController:
         """Forget a request."""
         self._requests.pop(request.index, None)
 
+    def _probe(self, costs: Costs) -> int:
+        """The most drafts that are cheap to try; one failed probe of all k would use up the budget of 50 tokens."""
+        k = self.max_drafts
+        while k > 1 and _overhead(costs, k) > _PROBE_OVERHEAD:
+            k -= 1
+        return k
+
     def _best(self, control: _RequestControl, costs: Costs) -> int:
         """The k with the highest expected tokens per cost; 0 = plain decoding."""
         best, best_rate = 0, 1.0
@@ -169,7 +177,7 @@ class DraftController:
 
     def _pause(self, control: _RequestControl, costs: Costs) -> None:
         """Decode plainly for as long as pays for one failed probe out of half the budget."""
-        steps = control.patience * _overhead(costs, self.max_drafts) / (self.budget / 2)
+        steps = control.patience * _overhead(costs, self._probe(costs)) / (self.budget / 2)
         control.pause = round(min(max(steps, _SHORTEST_PAUSE), _LONGEST_PAUSE))
         control.patience = min(2 * control.patience, _MOST_PATIENCE)
 
