@@ -100,7 +100,7 @@ class LLM:
         if speculator is None and config is not None:
             speculator = init_speculator(config, self.target.device, states)
             if adaptive_drafting and controller is None:
-                controller = build_controller(speculator.num_speculative_tokens)
+                controller = build_controller(speculator.num_speculative_tokens, speculator.config)
         graphs = settings.get("compile", True)
         verifier, adaptive = verifier or build_verifier(config), build_adaptive(config)
         runner = Runner(self.target, states, verifier, speculator, controller, adaptive, graphs)

@@ -10,6 +10,7 @@ from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.adaptive import AdaptiveVerification
 from specdec.engine.controller import DraftController
 from specdec.engine.errors import EngineError
+from specdec.engine.step_costs import NominalCosts
 from specdec.verify.verifier import Verifier
 
 TARGET_SETTINGS = ("model", "revision", "tokenizer", "dtype", "max_model_len")
@@ -116,13 +117,14 @@ def build_verifier(config: SpeculativeConfig | None) -> Verifier:
     return Verifier(mode, **given)
 
 
-def build_controller(max_drafts: int) -> DraftController:
+def build_controller(max_drafts: int, config: SpeculativeConfig) -> DraftController:
     """Decides per request how many drafts to ask for, so that drafting that does not pay switches itself off.
 
     Sampled requests decide by nominal costs: their tokens depend on how many were drafted, and equal seeds must give
     equal outputs.
     """
-    return DraftController(max_drafts, is_reproducible=lambda request: request.params.temperature > 0)
+    nominal = NominalCosts.of(config)
+    return DraftController(max_drafts, nominal=nominal, is_reproducible=lambda request: request.params.temperature > 0)
 
 
 def build_adaptive(config: SpeculativeConfig | None) -> AdaptiveVerification | None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from statistics import median
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from specdec.config.speculative import SpeculativeConfig
 
 _SAMPLES = 9  # a median of these shrugs off a few disturbed steps
 
@@ -20,16 +24,32 @@ class Costs(Protocol):
 
 
 class NominalCosts:
-    """Fixed costs, for requests whose output must not depend on a clock."""
+    """Fixed costs, for requests whose output must not depend on a clock.
 
-    def __init__(self, verify_per_token: float = 0.02, draft_per_token: float = 0.02) -> None:
-        self.verify_per_token, self.draft_per_token = verify_per_token, draft_per_token
+    The defaults are on the dear side (native CPU kernels, 7 rows: 2.1 plain steps), so that drafts that barely pay are
+    not drawn.
+    """
+
+    def __init__(
+        self, verify_per_token: float = 0.18, draft_per_token: float = 0.02, draft_per_round: float = 0.0
+    ) -> None:
+        self.verify_per_token = verify_per_token
+        self.draft_per_token, self.draft_per_round = draft_per_token, draft_per_round
+
+    @classmethod
+    def of(cls, config: SpeculativeConfig) -> NominalCosts:
+        """From what a configuration knows: a forward of the draft costs its weights' share of the target's."""
+        draft, target = config.get("resources.draft_weight_bytes"), config.get("target.weight_bytes")
+        share = draft / target if draft and target else 0.02
+        if config.capabilities.get("parallel_by_construction", False):
+            return cls(draft_per_token=0.0, draft_per_round=share)
+        return cls(draft_per_token=share)
 
     def verify(self, width: int) -> float:
         return 1.0 + self.verify_per_token * (width - 1)
 
     def draft(self, k: int) -> float:
-        return self.draft_per_token * k
+        return self.draft_per_round + self.draft_per_token * k if k else 0.0
 
 
 class MeasuredCosts:
@@ -58,7 +78,7 @@ class MeasuredCosts:
 
     def verify(self, width: int) -> float | None:
         plain = self.plain_seconds
-        return None if plain is None else max(1.0, _interpolated(self._verify, width) / plain)
+        return None if plain is None else max(1.0, interpolated(_medians(self._verify), width) / plain)
 
     def draft(self, k: int) -> float:
         plain = self.plain_seconds
@@ -69,18 +89,22 @@ class MeasuredCosts:
             return median(self._draft[min(self._draft)]) * k / min(self._draft) / plain
         if k > largest:
             return median(self._draft[largest]) * k / largest / plain
-        return _interpolated(self._draft, k) / plain
+        return interpolated(_medians(self._draft), k) / plain
 
 
-def _interpolated(samples: dict[int, deque[float]], at: int) -> float:
-    """Linear between the nearest measured sizes, constant outside them."""
-    below = max((size for size in samples if size <= at), default=None)
-    above = min((size for size in samples if size >= at), default=None)
+def interpolated(values: Mapping[int, float], at: int) -> float:
+    """Linear between the nearest known sizes, constant outside them."""
+    below = max((size for size in values if size <= at), default=None)
+    above = min((size for size in values if size >= at), default=None)
     if below is None or above is None:
         nearest = above if below is None else below
         assert nearest is not None
-        return median(samples[nearest])
+        return values[nearest]
     if below == above:
-        return median(samples[at])
+        return values[at]
     share = (at - below) / (above - below)
-    return (1 - share) * median(samples[below]) + share * median(samples[above])
+    return (1 - share) * values[below] + share * values[above]
+
+
+def _medians(samples: Mapping[int, deque[float]]) -> dict[int, float]:
+    return {size: median(times) for size, times in samples.items()}

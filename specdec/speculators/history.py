@@ -25,14 +25,14 @@ def committed(batch: ProposeBatch) -> Iterator[Committed]:
     """The settled tokens of each request of the batch, rejected drafts left out."""
     offsets, rejected, sampled = batch.row_offsets.tolist(), batch.num_rejected.tolist(), batch.last_sampled.tolist()
     token_ids, drafts = batch.token_ids.tolist(), batch.num_drafts.tolist()
-    starts = batch.positions[batch.row_offsets[:-1].clamp(max=max(0, len(token_ids) - 1))].tolist() if token_ids else []
+    positions = batch.positions.tolist()
     for row, slot in enumerate(batch.slots.tolist()):
         first, last = offsets[row], offsets[row + 1] - rejected[row]
         tokens = token_ids[first:last]
         if sampled[row] < 0:
-            yield Committed(row, slot, 0, starts[row], tokens)
+            yield Committed(row, slot, 0, positions[first], tokens)
         else:
-            yield Committed(row, slot, drafts[row], starts[row], [*tokens, sampled[row]])
+            yield Committed(row, slot, drafts[row], positions[first], [*tokens, sampled[row]])
 
 
 class TokenHistory:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
 from specdec.engine.controller import DraftController
-from specdec.engine.step_costs import MeasuredCosts
+from specdec.engine.step_costs import MeasuredCosts, NominalCosts
 
 PLAIN = 0.030  # seconds
 
@@ -146,3 +147,14 @@ def test_costs_interpolate_and_take_medians() -> None:
     assert costs.draft(4) == pytest.approx(0.4)
     assert costs.draft(2) == pytest.approx(0.2)
     assert not costs.plain_is_stale(10)
+
+
+def test_nominal_costs_of_a_configuration() -> None:
+    def config(draft: int | None, parallel: bool = False) -> SimpleNamespace:
+        values = {"resources.draft_weight_bytes": draft, "target.weight_bytes": 1000}
+        return SimpleNamespace(get=values.get, capabilities={"parallel_by_construction": parallel})
+
+    assert NominalCosts.of(config(None)).draft(5) == pytest.approx(0.1)
+    assert NominalCosts.of(config(200)).draft(5) == pytest.approx(1.0)
+    assert NominalCosts.of(config(200, parallel=True)).draft(5) == pytest.approx(0.2)
+    assert NominalCosts.of(config(200, parallel=True)).draft(0) == 0.0
