@@ -62,7 +62,7 @@ def config_from_gguf(contents: GgufContents) -> dict[str, Any]:
     config: dict[str, Any] = {"model_type": architecture}
     for key, name in _KEYS.items():
         if (value := metadata.get(f"{architecture}.{key}")) is not None:
-            config[name] = value
+            config[name] = value[0] if isinstance(value, list) and len(set(value)) == 1 else value
     rope = {name: metadata.get(f"{architecture}.rope.scaling.{key}") for key, name in _ROPE_KEYS.items()}
     if rope["rope_type"] not in (None, "none"):
         config["rope_scaling"] = {k: v for k, v in rope.items() if v is not None}

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdec.config.checkpoint import agreement, layers, rope, tensor_checks, training, unknown_keys, vocab
+from specdec.config.checkpoint import (
+    agreement,
+    layers,
+    module_checks,
+    rope,
+    tensor_checks,
+    training,
+    unknown_keys,
+    vocab,
+)
 from specdec.config.checkpoint.context import CheckContext, finding
 from specdec.config.checkpoint.errors import CheckpointFault
 from specdec.config.checkpoint.facts import in_speculators_format, read_facts
@@ -36,8 +45,14 @@ CHECKS: tuple[Check, ...] = (
     rope.check_rope,
     rope.check_rope_type,
     agreement.check_agreement,
+    module_checks.check_counts,
+    module_checks.check_modules,
     unknown_keys.check_unknown,
 )
+
+
+# What a checkpoint that holds target and draft can still get wrong.
+INSIDE_TARGET: tuple[Check, ...] = (module_checks.check_modules,)
 
 
 @dataclass(frozen=True)
@@ -87,7 +102,7 @@ def inspect_draft(
     findings += _default_layers(context, facts, default_aux_layers(registry, target, target_facts))
     try:
         _compare_tokenizers(context, target, facts)
-        for check in () if same else CHECKS:
+        for check in INSIDE_TARGET if same else CHECKS:
             findings += check(context)
         if (mapping := vocab.draft_to_target(context)) is not None:
             facts["draft_to_target"] = Found(mapping, Origin("checkpoint", "d2t", inputs=("offsets",)))
@@ -122,6 +137,7 @@ def _complete(context: CheckContext, facts: dict[str, Found]) -> None:
     if heads and "num_key_value_heads" in context.record.facts and "num_key_value_heads" not in facts:
         facts["num_key_value_heads"] = Found(heads, Origin("derived", "one per attention head", inputs=by_heads))
     facts.update(tensor_checks.shared_weights(context))
+    facts.update(module_checks.counted_facts(context))
 
 
 def _compare_tokenizers(context: CheckContext, target: Checkpoint | None, facts: dict[str, Found]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from specdec.config.checkpoint.errors import CheckpointFault
 from specdec.config.checkpoint.tokenizer import TokenizerInfo, tokenizer_from_list
 
 Role = Literal["draft", "target"]
@@ -56,9 +57,11 @@ class Checkpoint:
         return self.read_tokenizer() if self.read_tokenizer else None
 
     def vocab_map(self, name: str) -> tuple[int, ...] | None:
-        """The stored values of ``d2t`` or ``t2d`` (or another small integer tensor), or None."""
+        """The stored values of ``d2t`` or ``t2d`` (or another small integer tensor), or None. Raises CheckpointFault."""
         values = self.inline.get(name)
         if isinstance(values, (list, tuple)):
+            if not all(isinstance(v, int) for v in values):
+                raise CheckpointFault(f"{name} must be a list of integers")
             return tuple(int(v) for v in values)
         return self.read_map(name) if self.read_map else None
 
