@@ -84,7 +84,7 @@ class SuffixSpeculator(BaseSpeculator):
             return Candidate([], [], 0)
         context = self._history.tokens[slot][-self.max_depth :]
         rules = {"spec_factor": self.spec_factor, "min_probability": self.min_probability}
-        own = self._own[slot].speculate(context, count, **rules)
+        own = self._own[slot].speculate(context, count, sequence=0, **rules)
         if not shared:
             return own
         other = self._global.speculate(context, count, **rules)

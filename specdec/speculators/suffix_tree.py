@@ -148,33 +148,52 @@ class SuffixTree:
         return node, node.position
 
     def speculate(
-        self, context: Sequence[int], max_tokens: int, *, spec_factor: float, min_probability: float
+        self,
+        context: Sequence[int],
+        max_tokens: int,
+        *,
+        spec_factor: float,
+        min_probability: float,
+        sequence: int | None = None,
     ) -> Candidate:
         """The best continuation over all suffixes of ``context`` that occurred.
 
         A suffix of m tokens may draft m * spec_factor tokens, up to ``max_tokens``: the likeliest child each time,
         while the path's probability stays at ``min_probability`` or above. The highest score wins, the longest match
-        on ties. Source: arXiv 2411.04975 and ArcticInference.
+        on ties. ``sequence`` says that ``context`` is the end of this growing sequence, which spares finding it.
+        Source: arXiv 2411.04975 and ArcticInference.
         """
+        longest = min(len(context), self.max_depth) - 1
         best, best_score = Candidate([], [], 0), 0.0
-        for match_len in range(1, min(len(context), self.max_depth)):
-            place = self._find(context[len(context) - match_len :])
-            if place is None or (place[0].count == 1 and next(self._continuation(*place), None) is None):
-                break  # nothing follows this suffix, so nothing follows a longer one
+        for match_len, node, position in reversed(list(self._suffixes(context, longest, sequence))):
             budget = min(max_tokens, int(match_len * spec_factor + 1e-6), self.max_depth - match_len)
+            if min(max_tokens, match_len * spec_factor) <= best_score:
+                break  # a shorter match cannot score more than the tokens it may draft
             tokens: list[int] = []
             probabilities: list[float] = []
-            path = 1.0
-            for token, probability in self._continuation(*place):
+            path, score = 1.0, 0.0
+            for token, probability in self._continuation(node, position):
                 path *= probability
                 if len(tokens) >= budget or path < min_probability:
                     break
                 tokens.append(token)
                 probabilities.append(probability)
-            candidate = Candidate(tokens, probabilities, match_len)
-            if (score := candidate.score) >= best_score:
-                best, best_score = candidate, score
+                score += path
+            if score > best_score:
+                best, best_score = Candidate(tokens, probabilities, match_len), score
         return best
+
+    def _suffixes(self, context: Sequence[int], longest: int, sequence: int | None) -> Iterator[tuple[int, Node, int]]:
+        """(length, node, position in it) of the suffixes that something may follow, shortest first."""
+        if sequence is not None:
+            # a suffix without a node here occurred only where the sequence ends now
+            yield from ((n, node, node.position) for n, node in self._ends.get(sequence, ()) if n <= longest)
+            return
+        for match_len in range(1, longest + 1):
+            place = self._find(context[len(context) - match_len :])
+            if place is None or (place[0].count == 1 and next(self._continuation(*place), None) is None):
+                return  # nothing follows this suffix, so nothing follows a longer one
+            yield match_len, *place
 
     def _continuation(self, node: Node, position: int) -> Iterator[tuple[int, float]]:
         """The likeliest next tokens and their shares."""

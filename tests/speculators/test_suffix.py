@@ -98,6 +98,10 @@ def test_speculation_equals_the_oracle(factor: float, min_probability: float, de
             tree.extend(0, [token])
             got = tree.speculate(text[: i + 1][-depth:], 4, spec_factor=factor, min_probability=min_probability)
             assert (got.tokens, got.probabilities) == oracle(text[: i + 1], depth, 4, factor, min_probability)
+            quick = tree.speculate(
+                text[: i + 1][-depth:], 4, spec_factor=factor, min_probability=min_probability, sequence=0
+            )
+            assert (quick.tokens, quick.probabilities) == (got.tokens, got.probabilities)
             drafted += len(got.tokens)
     # the text's own end is an occurrence without a continuation, so nothing in it is certain
     assert (drafted > 0) == (min_probability < 1)
