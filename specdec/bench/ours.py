@@ -76,10 +76,8 @@ def engine_modes(configs: Sequence[tuple[str, SpeculativeConfig]], plain_name: s
     )
     modes = [EngineMode(plain_name, plain, None)]
     for label, config in configs:
-        hooks = config.capabilities.get("uses_target_hidden_states") or config.capabilities.get(
-            "uses_aux_hidden_states"
-        )
-        if hooks:
+        can = config.capabilities
+        if can.get("uses_target_hidden_states") or can.get("uses_aux_hidden_states"):
             llm = LLM(speculative_config=config)
         else:
             llm = LLM(plain.target.model, config, tokenizer=plain.tokenizer)
