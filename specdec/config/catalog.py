@@ -48,6 +48,11 @@ def catalog() -> dict[str, Entry]:
     for group, codes in load(Path(__file__).with_name("catalog.yaml")).data.items():
         for code, raw in codes.items():
             entries[code] = Entry(
-                code, raw["title"], raw["explanation"].strip(), raw["fix"].strip(), raw.get("example", "").rstrip(), group
+                code,
+                raw["title"],
+                raw["explanation"].strip(),
+                raw["fix"].strip(),
+                raw.get("example", "").rstrip(),
+                group,
             )
     return entries

@@ -198,4 +198,9 @@ def unique(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 def _position(d: Diagnostic) -> tuple[bool, int, int, str]:
     source = d.source
-    return (source is None or source.file is None, (source and source.line) or 0, (source and source.column) or 0, d.path)
+    return (
+        source is None or source.file is None,
+        (source and source.line) or 0,
+        (source and source.column) or 0,
+        d.path,
+    )

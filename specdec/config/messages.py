@@ -77,27 +77,57 @@ def explain(known: Known, error: Violation, source: Source | None) -> Diagnostic
         choices = [c for c in (wanted if kind == "enum" else [wanted]) if c is not None]
         near = nearest(value, [str(c) for c in choices]) if isinstance(value, str) else None
         listed = _listed([c if isinstance(c, str) else quote(c) for c in choices], 20)
-        message = f"{name} is {quote(value)}; it can be {listed}" if len(choices) > 1 else f"{name} is {quote(value)}; it must be {listed}"
-        return Diagnostic("unknown-value", "error", path, message, f"did you mean '{near}'?" if near else f"use {listed}", source)
+        message = (
+            f"{name} is {quote(value)}; it can be {listed}"
+            if len(choices) > 1
+            else f"{name} is {quote(value)}; it must be {listed}"
+        )
+        return Diagnostic(
+            "unknown-value", "error", path, message, f"did you mean '{near}'?" if near else f"use {listed}", source
+        )
     if kind in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
         limits = _limits(schema)
-        return Diagnostic("out-of-range", "error", path, f"{name} is {quote(value)}; it must be {limits}", f"use a value {_of(limits)}", source)
+        return Diagnostic(
+            "out-of-range",
+            "error",
+            path,
+            f"{name} is {quote(value)}; it must be {limits}",
+            f"use a value {_of(limits)}",
+            source,
+        )
     if kind in ("minItems", "maxItems"):
         bounds = [f"at least {schema['minItems']}"] if "minItems" in schema else []
         bounds += [f"at most {schema['maxItems']}"] if "maxItems" in schema else []
         if schema.get("minItems") == schema.get("maxItems"):
             bounds = [f"exactly {schema['minItems']}"]
         wish = " and ".join(bounds)
-        return Diagnostic("wrong-length", "error", path, f"{name} has {len(value)} items; it must have {wish}", f"give {wish}", source)
+        return Diagnostic(
+            "wrong-length", "error", path, f"{name} has {len(value)} items; it must have {wish}", f"give {wish}", source
+        )
     if kind == "minLength":
-        return Diagnostic("invalid-value", "error", path, f"{name} is an empty text", "write a value, or remove the key", source)
+        return Diagnostic(
+            "invalid-value", "error", path, f"{name} is an empty text", "write a value, or remove the key", source
+        )
     if kind == "uniqueItems":
-        return Diagnostic("invalid-value", "error", path, f"{name} names the same item twice", "name each item once", source)
+        return Diagnostic(
+            "invalid-value", "error", path, f"{name} names the same item twice", "name each item once", source
+        )
     if kind == "pattern":
-        return Diagnostic("invalid-value", "error", path, f"{name} is {quote(value)}, which has the wrong form", _example(schema), source)
+        return Diagnostic(
+            "invalid-value",
+            "error",
+            path,
+            f"{name} is {quote(value)}, which has the wrong form",
+            _example(schema),
+            source,
+        )
     if kind == "propertyNames":
-        return Diagnostic("invalid-value", "error", path, f"{name} has a key of the wrong form", _example(schema), source)
-    return Diagnostic("invalid-value", "error", path, f"{name} is {quote(value)}, which is not allowed here", _example(schema), source)
+        return Diagnostic(
+            "invalid-value", "error", path, f"{name} has a key of the wrong form", _example(schema), source
+        )
+    return Diagnostic(
+        "invalid-value", "error", path, f"{name} is {quote(value)}, which is not allowed here", _example(schema), source
+    )
 
 
 def _last(path: Sequence[Step]) -> str:
@@ -115,7 +145,11 @@ def _wrong_type(name: str, value: Any, wanted: Any, schema: Any, path: str) -> t
     what = "the text " if isinstance(value, str) else "the list " if isinstance(value, list) else ""
     message = f"{name} must be {words}, not {what}{quote(value)}"
     if path == SPECULATIVE and isinstance(value, str):
-        hint = "write a mapping, not JSON in quotes" if value.lstrip().startswith("{") else f"write 'speculative: {{method: {value}}}'"
+        hint = (
+            "write a mapping, not JSON in quotes"
+            if value.lstrip().startswith("{")
+            else f"write 'speculative: {{method: {value}}}'"
+        )
         return message, hint
     return message, value_hint(value, types) or _example(schema) or f"write {words}"
 

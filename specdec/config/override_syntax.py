@@ -94,13 +94,22 @@ def parse_override(text: str, sweep: bool = False) -> tuple[Parsed | None, Diagn
             return Parsed(text, path, sweep=found), None
         shown = text.partition("=")[2]
         fix = f"for a list write '{key}=[{shown}]', for a sweep add -m" if "(" not in shown else "add -m for a sweep"
-        return None, Diagnostic("override-sweep", "error", format_path(path), "several values without -m", fix, command_line(text, path, False))
+        return None, Diagnostic(
+            "override-sweep",
+            "error",
+            format_path(path),
+            "several values without -m",
+            fix,
+            command_line(text, path, False),
+        )
     try:
         value = _plain_value(text, value)
     except OverflowError as error:
         place = command_line(text, path, False)
         raw = text.partition("=")[2]
-        return None, Diagnostic("not-finite", "error", format_path(path), f"{raw} {error}", "write a finite number", place)
+        return None, Diagnostic(
+            "not-finite", "error", format_path(path), f"{raw} {error}", "write a finite number", place
+        )
     return Parsed(text, path, value), None
 
 
@@ -171,13 +180,21 @@ def _grammar_help(text: str, error: str) -> tuple[str, str]:
     if index:
         return "items of a list are written with a dot", f"write {key.replace(index[0], '.' + index[1])}={value}"
     if value.lstrip().startswith("{") and '"' in value:
-        return "JSON is not read here", f"write the mapping without quotes around its keys: '{key}={_without_key_quotes(value)}'"
+        return (
+            "JSON is not read here",
+            f"write the mapping without quotes around its keys: '{key}={_without_key_quotes(value)}'",
+        )
     if value.lstrip()[:1] in "{[" and value.lstrip()[:1]:
-        return "the brackets of the value do not match, or it needs quotes in the shell", f"write '{key}={value}' in quotes, and close every bracket"
+        return (
+            "the brackets of the value do not match, or it needs quotes in the shell",
+            f"write '{key}={value}' in quotes, and close every bracket",
+        )
     special = next((c for c in value if c in "=!#~'\"()" or ord(c) > 126), None)
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return (
-        f"the value has {special!r}, which needs quotes" if special else f"not in the override grammar: {error.splitlines()[0]}",
+        f"the value has {special!r}, which needs quotes"
+        if special
+        else f"not in the override grammar: {error.splitlines()[0]}",
         f"""quote it twice, for the shell and for the grammar: "{key}='{escaped}'\"""",
     )
 

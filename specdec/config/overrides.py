@@ -111,7 +111,9 @@ def expand_sweep(overrides: Sequence[str], registry: Any = ()) -> list[list[str]
         try:
             texts = override.sweep_texts(methods, MAX_SWEEP)
         except ValueError as error:
-            found.append(Diagnostic("override-syntax", "error", format_path(override.path), str(error), None, override.source()))
+            found.append(
+                Diagnostic("override-syntax", "error", format_path(override.path), str(error), None, override.source())
+            )
             continue
         choices.append(texts)
         total *= max(len(texts), 1)
@@ -192,7 +194,11 @@ def _fits(data: dict[str, Any], override: Parsed) -> list[Diagnostic]:
             index = int(step) if str(step).isdigit() else None
             if index is None or index >= len(node):
                 message = f"'{parent}' is a list of {len(node)}; '{step}' is not an item of it"
-                fix = f"use an index from 0 to {len(node) - 1}, for example {parent}.0" if node else f"set the list: '{parent}=[...]'"
+                fix = (
+                    f"use an index from 0 to {len(node) - 1}, for example {parent}.0"
+                    if node
+                    else f"set the list: '{parent}=[...]'"
+                )
                 return [Diagnostic("override-path", "error", format_path(path), message, fix, override.source())]
             node = node[index]
         elif isinstance(node, dict):
@@ -210,7 +216,16 @@ def _fits(data: dict[str, Any], override: Parsed) -> list[Diagnostic]:
             return []
         else:
             message = f"'{parent}' is {quote(node)}, not a mapping; it has no '{step}'"
-            return [Diagnostic("override-path", "error", format_path(path), message, f"set it as a whole: {parent}=...", override.source())]
+            return [
+                Diagnostic(
+                    "override-path",
+                    "error",
+                    format_path(path),
+                    message,
+                    f"set it as a whole: {parent}=...",
+                    override.source(),
+                )
+            ]
     return []
 
 

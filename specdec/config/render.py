@@ -102,7 +102,9 @@ def _where(d: Diagnostic) -> str:
         return d.path
     if source.file is not None:
         return str(source)
-    return "command line" if source.kind == "command line" else f"{source}" if not d.path else f"{d.path} ({source.kind})"
+    return (
+        "command line" if source.kind == "command line" else f"{source}" if not d.path else f"{d.path} ({source.kind})"
+    )
 
 
 def _snippet(source: Source) -> list[str]:
@@ -115,7 +117,9 @@ def _snippet(source: Source) -> list[str]:
     tail = "…" if start + _WINDOW < len(text) else ""
     lines = [f"  | {cut}{part}{tail}".rstrip()]
     if source.column is not None:
-        lines.append(f"  | {' ' * (_width(before) + len(cut))}{'^' * _caret_length(part[len(before) :], source.kind == 'command line')}")
+        lines.append(
+            f"  | {' ' * (_width(before) + len(cut))}{'^' * _caret_length(part[len(before) :], source.kind == 'command line')}"
+        )
     return lines
 
 

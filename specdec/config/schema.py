@@ -165,7 +165,9 @@ def _options(record: SpeculatorRecord) -> dict[str, Any]:
     for name, option in record.options.items():
         for alias in option.aliases:
             text = f"Another spelling of {name}."
-            found.setdefault(alias, {**found[name], "title": alias, "description": text, "x-specdec": {"alias_of": name}})
+            found.setdefault(
+                alias, {**found[name], "title": alias, "description": text, "x-specdec": {"alias_of": name}}
+            )
     return found
 
 
@@ -223,7 +225,16 @@ def _field(name: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     part["type"] = types
     if "enum" in raw:
         part["enum"] = [*raw["enum"], None]
-    for keyword in ("minimum", "maximum", "exclusiveMinimum", "minLength", "items", "properties", "default", "examples"):
+    for keyword in (
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "minLength",
+        "items",
+        "properties",
+        "default",
+        "examples",
+    ):
         if keyword in raw:
             part[keyword] = raw[keyword]
     return part

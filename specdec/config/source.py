@@ -13,8 +13,9 @@ import yaml
 from specdec.config import scalars
 from specdec.config.diagnostics import Diagnostic, Source
 from specdec.config.paths import Step, format_path
-from specdec.config.suggest import nearest
+from specdec.config.source_faults import SourceError, fatal, near_file, syntax_error, too_large
 
+__all__ = ["Document", "Mark", "SourceError", "fatal", "load", "parse", "parse_bytes"]
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000  # after aliases are expanded
 MAX_DEPTH = 60
@@ -28,14 +29,6 @@ class Mark(NamedTuple):
 
     line: int
     column: int
-
-
-class SourceError(Exception):
-    """The file could not be read as one document; nothing in it was checked."""
-
-    def __init__(self, diagnostic: Diagnostic) -> None:
-        self.diagnostic = diagnostic
-        super().__init__(diagnostic.message)
 
 
 @dataclass
@@ -105,13 +98,17 @@ def load(path: str | Path, name: str | None = None) -> Document:
         size = file.stat().st_size
         if file.is_dir():
             inside = sorted(p.name for p in file.glob("*.y*ml"))[:1]
-            raise fatal("is-a-directory", name, f"is a directory; name a file{f', for example {file / inside[0]}' if inside else ''}")
+            raise fatal(
+                "is-a-directory",
+                name,
+                f"is a directory; name a file{f', for example {file / inside[0]}' if inside else ''}",
+            )
         if size > MAX_BYTES:
-            raise _too_large(name, size)
+            raise too_large(name, size, MAX_BYTES)
         with file.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise fatal("file-not-found", name, f"no file '{name}'{_near_file(file)}") from None
+        raise fatal("file-not-found", name, f"no file '{name}'{near_file(file)}") from None
     except OSError as error:
         raise fatal("cannot-read", name, f"cannot be read: {error.strerror or error}") from None
     except ValueError:  # a NUL character in the name
@@ -122,7 +119,7 @@ def load(path: str | Path, name: str | None = None) -> Document:
 def parse_bytes(raw: bytes, name: str) -> Document:
     """Decode and parse the content of a file or of standard input."""
     if len(raw) > MAX_BYTES:
-        raise _too_large(name, len(raw))
+        raise too_large(name, len(raw), MAX_BYTES)
     try:
         return parse(raw.decode("utf-8-sig"), name)
     except UnicodeDecodeError as error:
@@ -138,13 +135,21 @@ def parse(text: str, name: str = "<text>") -> Document:
         loader = _Loader(_json_tabs(text) if name.endswith(".json") else text)
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error, name, lines) from None
+        raise syntax_error(error, name, lines, MAX_DEPTH) from None
     except yaml.reader.ReaderError as error:
         code = f"U+{error.character:04X}" if isinstance(error.character, int) else repr(error.character)
         line = text.count("\n", 0, error.position) + 1
         source = Source("file", name, line, None, None)
-        raise SourceError(Diagnostic("yaml-syntax", "error", "", f"control character {code} is not allowed in YAML",
-                                     "remove it, or write it as an escape in double quotes", source)) from None
+        raise SourceError(
+            Diagnostic(
+                "yaml-syntax",
+                "error",
+                "",
+                f"control character {code} is not allowed in YAML",
+                "remove it, or write it as an escape in double quotes",
+                source,
+            )
+        ) from None
     except RecursionError:
         raise fatal("too-deep", name, f"is nested deeper than {MAX_DEPTH} levels") from None
     finally:
@@ -161,11 +166,6 @@ def parse(text: str, name: str = "<text>") -> Document:
 def _json_tabs(text: str) -> str:
     """JSON may be indented with tabs; columns stay the same."""
     return re.sub(r"(?m)^[ \t]+", lambda found: found[0].replace("\t", " "), text)
-
-
-def fatal(code: str, name: str, message: str) -> SourceError:
-    """A fault that keeps a file from being checked at all: one line, exit code 2."""
-    return SourceError(Diagnostic(code, "error", "", message, None, Source("file", name)))
 
 
 def _is_map(node: Any) -> bool:
@@ -192,7 +192,9 @@ def _build(node: Any, path: tuple[Step, ...], document: Document) -> Any:
     if isinstance(node, yaml.ScalarNode):
         return _scalar(node, path, document)
     if node.tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!"):
-        _problem(document, "yaml-tag", path, f"the tag {scalars.short_tag(node.tag)} is not read", node, "remove the tag")
+        _problem(
+            document, "yaml-tag", path, f"the tag {scalars.short_tag(node.tag)} is not read", node, "remove the tag"
+        )
     if isinstance(node, yaml.SequenceNode):
         return [_build(item, (*path, i), document) for i, item in enumerate(node.value)]
     data: dict[str, Any] = {}
@@ -221,7 +223,9 @@ def _merged(node: Any, path: tuple[Step, ...], document: Document) -> dict[str, 
     data: dict[str, Any] = {}
     for source in sources:
         if not _is_map(source):
-            _problem(document, "yaml-key", path, "'<<' needs a mapping or a list of mappings", source, "write <<: *name")
+            _problem(
+                document, "yaml-key", path, "'<<' needs a mapping or a list of mappings", source, "write <<: *name"
+            )
             continue
         scratch = Document(document.name, None, source, document.lines)  # its faults are reported where it is written
         for name, item in _build(source, path, scratch).items():
@@ -233,7 +237,14 @@ def _scalar(node: Any, path: tuple[Step, ...], document: Document) -> Any:
     try:
         return scalars.convert(node.tag, node.value)
     except KeyError:
-        _problem(document, "yaml-tag", path, f"the tag {scalars.short_tag(node.tag)} is not read", node, "write a plain value")
+        _problem(
+            document,
+            "yaml-tag",
+            path,
+            f"the tag {scalars.short_tag(node.tag)} is not read",
+            node,
+            "write a plain value",
+        )
     except OverflowError as error:
         text = node.value if len(node.value) <= 40 else node.value[:37] + "..."
         whole = node.tag.endswith(":int")
@@ -272,60 +283,10 @@ def _guard(node: Any, name: str) -> None:
             for child in item if isinstance(item, tuple) else (item,):
                 total += size(child, depth + 1)
         if total > MAX_NODES:
-            raise fatal("alias-bomb", name, f"expands to more than {MAX_NODES:,} values through its aliases or its size")
+            raise fatal(
+                "alias-bomb", name, f"expands to more than {MAX_NODES:,} values through its aliases or its size"
+            )
         sizes[id(node)] = total
         return total
 
     size(node, 1)
-
-
-def _too_large(name: str, size: int) -> SourceError:
-    return fatal("file-too-large", name, f"has more than {MAX_BYTES / 1e6:g} MB ({size / 1e6:.1f} MB); a configuration is a small file")
-
-
-def _near_file(file: Path) -> str:
-    try:
-        names = [p.name for p in file.parent.iterdir() if p.suffix in (".yaml", ".yml", ".json")]
-    except OSError:
-        return f"; the folder '{file.parent}' does not exist either"
-    near = nearest(file.name, names)
-    return f"; did you mean '{file.parent / near}'?" if near else ""
-
-
-_SYNTAX_HELP = (
-    ("mapping values are not allowed", "a second ':' on one line", "put a value that contains ': ' in quotes, or indent the line"),
-    ("could not find expected ':'", "a key without ':'", "write 'key: value'"),
-    ("did not find expected key", "the indentation does not fit the lines above", "indent keys of one block equally"),
-    ("did not find expected '-'", "the indentation of the list does not fit", "start each item in the same column"),
-    ("did not find expected ',' or", "a bracket is not closed, or a ',' is missing", "close the bracket, or separate the items with ','"),
-    ("unexpected end of stream", "a quote is not closed", "close the quote"),
-    ("undefined alias", "an alias without an anchor of that name before it", "define it with '&' before it is used with '*'"),
-    ("cannot start any token", "this character cannot start a value", "put the value in quotes"),
-    ("did not find expected node content", "a value is missing", "write the value, or close the bracket"),
-    ("unknown escape character", "an unknown escape in double quotes", "use single quotes for a text with backslashes"),
-    ("block sequence entries are not allowed", "a list item cannot start here", "put '-' on its own line below the key"),
-    ("did not find expected <document start>", "more than one value at the top", "check the indentation of this line"),
-)
-
-
-def _syntax_error(error: yaml.MarkedYAMLError, name: str, lines: list[str]) -> SourceError:
-    problem = str(error.problem or error.context or "not valid YAML")
-    if "nesting depth" in problem:
-        return fatal("too-deep", name, f"is nested deeper than {MAX_DEPTH} levels")
-    mark = error.problem_mark or error.context_mark
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    if "another document" in problem or "single document" in str(error.context):
-        return fatal("multiple-documents", name, f"has more than one document (the next starts on line {line}); keep one per file")
-    while line > 1 and (line > len(lines) or not lines[line - 1].strip()):  # the end of the file: show the last line
-        line -= 1
-        column = len(lines[line - 1]) + 1 if line <= len(lines) else 1
-    text = lines[line - 1] if line <= len(lines) else ""
-    tab = "\t" in text[: len(text) - len(text.lstrip())] or text[column - 1 : column] == "\t"
-    if (tab and "cannot start any token" in problem) or "found a tab" in problem or "'\\t'" in problem:
-        source = Source("file", name, line, text.index("\t") + 1 if "\t" in text else column, text)
-        return SourceError(Diagnostic("yaml-tab", "error", "", "a tab is used where YAML wants spaces", "replace the tab by spaces", source))
-    source = Source("file", name, line, column, text)
-    for found, message, fix in _SYNTAX_HELP:
-        if found in problem:
-            return SourceError(Diagnostic("yaml-syntax", "error", "", f"not valid YAML: {message}", fix, source))
-    return SourceError(Diagnostic("yaml-syntax", "error", "", f"not valid YAML: {problem}", "check the indentation and the quotes", source))

@@ -31,7 +31,9 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "number": lambda v: isinstance(v, (int, float)) and not isinstance(v, bool),
     "integer": lambda v: (isinstance(v, int) and not isinstance(v, bool)) or (isinstance(v, float) and v.is_integer()),
 }
-_LEAF: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # keyword -> (type it applies to, whether the value is fine)
+_LEAF: dict[
+    str, tuple[str, Callable[[Any, Any], bool]]
+] = {  # keyword -> (type it applies to, whether the value is fine)
     "minimum": ("number", lambda v, limit: v >= limit),
     "maximum": ("number", lambda v, limit: v <= limit),
     "exclusiveMinimum": ("number", lambda v, limit: v > limit),
@@ -46,11 +48,27 @@ _LEAF: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # keyword -> (type
     "required": ("object", lambda v, names: all(name in v for name in names)),
 }
 _SILENT = frozenset(  # annotations, and keywords that are read together with another one
-    "$schema $id $comment title description default examples definitions properties then else deprecated x-specdec".split()
+    [
+        "$schema",
+        "$id",
+        "$comment",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "definitions",
+        "properties",
+        "then",
+        "else",
+        "deprecated",
+        "x-specdec",
+    ]
 )
 
 
-def violations(schema: Mapping[str, Any], value: Any, root: Mapping[str, Any], path: tuple[Step, ...] = ()) -> Iterator[Violation]:
+def violations(
+    schema: Mapping[str, Any], value: Any, root: Mapping[str, Any], path: tuple[Step, ...] = ()
+) -> Iterator[Violation]:
     """Every violation of ``schema`` by ``value``, outer values first; ``root`` holds the definitions."""
     while "$ref" in schema:  # as in draft-07, nothing beside a $ref counts
         schema = resolve(schema["$ref"], root)

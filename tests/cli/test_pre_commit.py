@@ -48,12 +48,16 @@ def test_the_manifest_is_valid() -> None:
 def test_good_and_bad_configurations(repository: Path) -> None:
     (repository / "specdec.yaml").write_text("speculative: {method: ngram, num_speculative_tokens: 4}\n")
     (repository / "configs").mkdir()
-    (repository / "configs" / "chat.specdec.yml").write_text("speculative: {method: suffix, num_speculative_tokens: 4}\n")
+    (repository / "configs" / "chat.specdec.yml").write_text(
+        "speculative: {method: suffix, num_speculative_tokens: 4}\n"
+    )
     (repository / "other.yaml").write_text("not: a configuration\n")  # the pattern does not match
     good = run(repository)
     assert good.returncode == 0, good.stdout + good.stderr
     assert "Passed" in good.stdout
-    (repository / "configs" / "chat.specdec.yml").write_text("speculative: {method: suffix, num_speculatve_tokens: 4}\n")
+    (repository / "configs" / "chat.specdec.yml").write_text(
+        "speculative: {method: suffix, num_speculatve_tokens: 4}\n"
+    )
     bad = run(repository)
     assert bad.returncode == 1
     assert "configs/chat.specdec.yml:1:31: error[unknown-key]" in bad.stdout

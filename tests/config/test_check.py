@@ -27,7 +27,11 @@ def test_one_finding_for_each_unknown_key_at_the_key() -> None:
         ("unknown-key", "engine.max_num_seq", 3, 3),
         ("unknown-key", "speculatve", 4, 1),
     ]
-    assert [d.fix for d in diagnostics] == ["did you mean 'seed'?", "did you mean 'max_num_seqs'?", "did you mean 'speculative'?"]
+    assert [d.fix for d in diagnostics] == [
+        "did you mean 'seed'?",
+        "did you mean 'max_num_seqs'?",
+        "did you mean 'speculative'?",
+    ]
 
 
 def test_only_the_branch_of_the_method_reports() -> None:
@@ -54,7 +58,9 @@ def test_null_equals_absent_everywhere() -> None:
 
 def test_method_names_ignore_case() -> None:
     assert found("speculative: {method: NEXTN, num_speculative_tokens: 1}\n") == []
-    assert found("speculative: {method: Ngram, dspark_draft_topk: 1}\n") == [("unknown-key", "speculative.dspark_draft_topk")]
+    assert found("speculative: {method: Ngram, dspark_draft_topk: 1}\n") == [
+        ("unknown-key", "speculative.dspark_draft_topk")
+    ]
 
 
 def test_partial_data_lacks_nothing() -> None:
@@ -75,7 +81,20 @@ def test_data_without_a_file_has_findings_without_a_place() -> None:
     assert diagnostic.source is None and diagnostic.path == "engine.seed"
 
 
-@pytest.mark.parametrize("data", [None, 3, "x", [], {"speculative": 3}, {"speculative": [3]}, {"engine": []}, {1: 2}, {"speculative": {"method": {}}}])
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        3,
+        "x",
+        [],
+        {"speculative": 3},
+        {"speculative": [3]},
+        {"engine": []},
+        {1: 2},
+        {"speculative": {"method": {}}},
+    ],
+)
 def test_no_data_breaks_the_check(data: Any) -> None:
     assert shipped_checker().check(data) != [] or data == {}
 

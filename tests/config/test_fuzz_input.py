@@ -16,11 +16,34 @@ WORDS = st.sampled_from(
      "#", "%", "\t", "...", "---", "null", "3", ".nan", "0o7", "\u2028", "é", "\\", "=", "~", "${", "@", "`"]
 )  # fmt: skip
 TEXTS = st.lists(WORDS, max_size=25).map("".join) | st.text(max_size=40)
-KEYS = st.sampled_from(["speculative", "speculative.method", "engine.seed", "engine", "a.b.c", "", "metadata.x", "speculative.0.x", "target.hf_overrides", "records", "hydra.x", "x@y"])
+KEYS = st.sampled_from(
+    [
+        "speculative",
+        "speculative.method",
+        "engine.seed",
+        "engine",
+        "a.b.c",
+        "",
+        "metadata.x",
+        "speculative.0.x",
+        "target.hf_overrides",
+        "records",
+        "hydra.x",
+        "x@y",
+    ]
+)
 OVERRIDES = st.builds(
     lambda sign, key, equals, value: sign + key + equals + value, st.sampled_from(["", "+", "++", "~"]), KEYS, st.sampled_from(["=", "=", "=", ""]), TEXTS
 )  # fmt: skip
-FILES = st.sampled_from([{}, {"engine": {"seed": 1}}, {"speculative": [{"method": "ngram"}]}, {"speculative": "x", "engine": None}, {"metadata": {"x": [1]}}])
+FILES = st.sampled_from(
+    [
+        {},
+        {"engine": {"seed": 1}},
+        {"speculative": [{"method": "ngram"}]},
+        {"speculative": "x", "engine": None},
+        {"metadata": {"x": [1]}},
+    ]
+)
 
 
 @settings(max_examples=600, deadline=None)

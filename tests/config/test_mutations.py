@@ -128,7 +128,11 @@ def mutate(kind: str, name: str, text: str, rng: random.Random) -> Mutant | None
     if kind == "wrong type":
         if not scalar or not types:
             return None
-        wrong = [w for t, w in (("array", "[{}]"), ("object", "{zz: 1}"), ("string", "zz top"), ("integer", "-3.25")) if t not in types]
+        wrong = [
+            w
+            for t, w in (("array", "[{}]"), ("object", "{zz: 1}"), ("string", "zz top"), ("integer", "-3.25"))
+            if t not in types
+        ]
         wrong = [w for w in wrong if not (w == "-3.25" and "number" in types)]
         return swap(rng.choice(wrong))
     if kind == "out of range":
@@ -154,13 +158,28 @@ def mutate_data(kind: str, name: str, document: Document, path: tuple[Any, ...],
     """Mutants that are easier to make from the data than from the text."""
     data = copy.deepcopy(document.data)
     if kind == "yaml 1.1 boolean":
-        section, field = rng.choice((("engine", "enable_lora"), ("engine", "compile"), ("target", "trust_remote_code"), ("sampling", "ignore_eos")))
+        section, field = rng.choice(
+            (
+                ("engine", "enable_lora"),
+                ("engine", "compile"),
+                ("target", "trust_remote_code"),
+                ("sampling", "ignore_eos"),
+            )
+        )
         data[section] = {**(data.get(section) or {}), field: "WORD"}
         word = rng.choice(("on", "off", "yes", "no", "On", "YES", "n"))
-        return Mutant(kind, name, yaml.safe_dump(data).replace("WORD", word), [], "true" if word.lower() in ("on", "yes") else "false")
+        return Mutant(
+            kind,
+            name,
+            yaml.safe_dump(data).replace("WORD", word),
+            [],
+            "true" if word.lower() in ("on", "yes") else "false",
+        )
     if kind == "duplicate key":
         lines = yaml.safe_dump({k: v for k, v in data.items() if k not in FREE}, sort_keys=False).splitlines()
-        single = [line for line in lines if line.startswith("  ") and ": " in line and not line.lstrip().startswith("-")]
+        single = [
+            line for line in lines if line.startswith("  ") and ": " in line and not line.lstrip().startswith("-")
+        ]
         if not single:
             return None
         line = rng.choice(single)
@@ -191,7 +210,13 @@ def mutate_data(kind: str, name: str, document: Document, path: tuple[Any, ...],
         word = edited(path[-1], rng)
         if word in known_keys():
             return None
-        return Mutant(kind, name, text, [f"{rng.choice(('', '+', '++'))}{'.'.join(map(str, path[:-1]))}{'.' * (len(path) > 1)}{word}=1"], path[-1])
+        return Mutant(
+            kind,
+            name,
+            text,
+            [f"{rng.choice(('', '+', '++'))}{'.'.join(map(str, path[:-1]))}{'.' * (len(path) > 1)}{word}=1"],
+            path[-1],
+        )
     overrides = {
         "type": [f"{dotted}=[[{{zz: 1}}]]"],
         "grammar": [f"{dotted}={rng.choice(('a=b', '{x', '[1,', '(1)', 'x!', chr(34) + 'x'))}"],
@@ -240,7 +265,9 @@ def test_every_mutant_is_found_where_it_is() -> None:
             missed.append((mutant, text))
         for d in errors:
             on_line = d.source is not None and d.source.file is not None and d.source.line is not None
-            if not on_line and not (d.source is not None and d.source.kind == "command line" and d.source.text in mutant.overrides):
+            if not on_line and not (
+                d.source is not None and d.source.kind == "command line" and d.source.text in mutant.overrides
+            ):
                 unlocated.append((mutant, text))
         if mutant.suggestion is not None:
             wanted += 1

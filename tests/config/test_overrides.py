@@ -63,7 +63,10 @@ def test_mappings_merge_and_lists_replace() -> None:
     assert applied("sampling.stop=[a]", data={"sampling": {"stop": ["x", "y"]}})["sampling"]["stop"] == ["a"]
     chain = applied("speculative=[{method: ngram}, {method: mtp}]")["speculative"]
     assert chain == [{"method": "ngram"}, {"method": "mtp"}]
-    assert applied("speculative.1.num_speculative_tokens=2", data={"speculative": chain})["speculative"][1] == {"method": "mtp", "num_speculative_tokens": 2}
+    assert applied("speculative.1.num_speculative_tokens=2", data={"speculative": chain})["speculative"][1] == {
+        "method": "mtp",
+        "num_speculative_tokens": 2,
+    }
 
 
 def test_plus_and_double_plus_and_removal() -> None:
@@ -104,7 +107,10 @@ def test_twice_the_same_value_is_an_error() -> None:
     assert codes("speculative=mtp", "speculative.method=mtp") == ["duplicate-override"]
     assert codes("speculative={method: mtp}", "speculative=mtp") == ["duplicate-override"]
     assert codes("~engine", "engine=3", data={"engine": {"seed": 1}}) == ["duplicate-override"]
-    assert applied("speculative.tree={steps: 2}", "speculative.tree.topk=2")["speculative"]["tree"] == {"steps": 2, "topk": 2}
+    assert applied("speculative.tree={steps: 2}", "speculative.tree.topk=2")["speculative"]["tree"] == {
+        "steps": 2,
+        "topk": 2,
+    }
 
 
 def test_all_faults_are_reported_together() -> None:
@@ -137,14 +143,29 @@ def test_the_override_is_the_source_with_a_column() -> None:
 
 def test_sweeps_expand_in_order() -> None:
     assert expand_sweep(["a=1,3,5"]) == [["a=1"], ["a=3"], ["a=5"]]
-    assert expand_sweep(["a=1,2", "b=x", "c=choice(p,q)"]) == [["a=1", "b=x", "c=p"], ["a=1", "b=x", "c=q"], ["a=2", "b=x", "c=p"], ["a=2", "b=x", "c=q"]]
+    assert expand_sweep(["a=1,2", "b=x", "c=choice(p,q)"]) == [
+        ["a=1", "b=x", "c=p"],
+        ["a=1", "b=x", "c=q"],
+        ["a=2", "b=x", "c=p"],
+        ["a=2", "b=x", "c=q"],
+    ]
     assert expand_sweep(["a=range(1,4)"]) == [["a=1"], ["a=2"], ["a=3"]]
     assert expand_sweep(["speculative=glob(eagle*)"], METHODS) == [["speculative=eagle"], ["speculative=eagle3"]]
     assert expand_sweep(["a=[1,2]", "~b"]) == [["a=[1,2]", "~b"]]
     assert expand_sweep([]) == [[]]
 
 
-@pytest.mark.parametrize("overrides", [["a=range(0,100000000)"], ["a=interval(0,1)"], ["a=1,2", "a=3"], ["a=b=c"], ["a=range(0,100)", "b=range(0,100)"], ["x=glob(*)"]])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["a=range(0,100000000)"],
+        ["a=interval(0,1)"],
+        ["a=1,2", "a=3"],
+        ["a=b=c"],
+        ["a=range(0,100)", "b=range(0,100)"],
+        ["x=glob(*)"],
+    ],
+)
 def test_sweeps_that_cannot_be_expanded(overrides: list[str]) -> None:
     with pytest.raises(OverrideError) as error:
         expand_sweep(overrides)
@@ -153,7 +174,10 @@ def test_sweeps_that_cannot_be_expanded(overrides: list[str]) -> None:
 
 
 def test_each_run_of_a_sweep_can_be_applied() -> None:
-    runs = [applied(*overrides)["speculative"]["num_speculative_tokens"] for overrides in expand_sweep(["speculative.num_speculative_tokens=1,3,5"])]
+    runs = [
+        applied(*overrides)["speculative"]["num_speculative_tokens"]
+        for overrides in expand_sweep(["speculative.num_speculative_tokens=1,3,5"])
+    ]
     assert runs == [1, 3, 5]
 
 

@@ -12,7 +12,9 @@ from specdec.config.diagnostics import Diagnostic, Source
 from specdec.config.render import one_line, quote, render_github, render_json, render_text
 
 
-def finding(text: str | None = None, column: int | None = None, message: str = "m", fix: str | None = None, file: str = "f.yaml") -> Diagnostic:
+def finding(
+    text: str | None = None, column: int | None = None, message: str = "m", fix: str | None = None, file: str = "f.yaml"
+) -> Diagnostic:
     return Diagnostic("wrong-type", "error", "a.b", message, fix, Source("file", file, 2, column, text))
 
 
@@ -56,7 +58,12 @@ def test_at_most_the_limit_is_shown() -> None:
 def test_json_counts() -> None:
     warning = Diagnostic("w", "warning", "", "m")
     report = json.loads(render_json([finding(), warning, warning], ["f.yaml"]))
-    assert (report["valid"], report["error_count"], report["warning_count"], report["files"]) == (False, 1, 2, ["f.yaml"])
+    assert (report["valid"], report["error_count"], report["warning_count"], report["files"]) == (
+        False,
+        1,
+        2,
+        ["f.yaml"],
+    )
     assert json.loads(render_json([warning]))["valid"] is True
 
 
@@ -67,7 +74,15 @@ def test_github_escapes() -> None:
 
 
 def test_quote() -> None:
-    assert [quote(v) for v in (None, True, 3, "x", [1, "a"], {}, {"a": 1})] == ["null", "true", "3", "'x'", "[1, a]", "an empty mapping", "a mapping"]
+    assert [quote(v) for v in (None, True, 3, "x", [1, "a"], {}, {"a": 1})] == [
+        "null",
+        "true",
+        "3",
+        "'x'",
+        "[1, a]",
+        "an empty mapping",
+        "a mapping",
+    ]
     assert len(quote("x" * 500)) < 70
     assert len(quote(["x" * 50] * 500)) < 250
 

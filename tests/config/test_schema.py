@@ -50,7 +50,9 @@ def test_the_schema_in_the_repository_is_up_to_date() -> None:
     text = schema_text(builtin())
     if os.environ.get("SPECDEC_UPDATE_SCHEMA"):
         schema_path("config.schema.json").write_text(text, encoding="utf-8")
-    assert schema_path("config.schema.json").read_text(encoding="utf-8") == text, "set SPECDEC_UPDATE_SCHEMA=1 to rewrite it"
+    assert schema_path("config.schema.json").read_text(encoding="utf-8") == text, (
+        "set SPECDEC_UPDATE_SCHEMA=1 to rewrite it"
+    )
 
 
 def test_it_is_valid_in_both_drafts_and_uses_common_keywords_only() -> None:
@@ -105,7 +107,11 @@ VALUES = st.recursive(
     max_leaves=5,
 )  # fmt: skip
 OPTIONS = [(name, option) for name, record in builtin().records.items() for option in record.options.values()]
-SPECULATORS = {part["items"]["$ref"] for part in SCHEMA["definitions"].values() if "$ref" in part.get("items", {}) and "title" in part}
+SPECULATORS = {
+    part["items"]["$ref"]
+    for part in SCHEMA["definitions"].values()
+    if "$ref" in part.get("items", {}) and "title" in part
+}
 
 
 @settings(max_examples=1500, deadline=None)
@@ -156,7 +162,12 @@ def test_our_validator_agrees_with_jsonschema(config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("keyword", ["propertyNames", "not", "contains", "oneOf"])
 def test_keywords_of_other_peoples_records_are_not_ignored(keyword: str) -> None:
-    part = {"propertyNames": {"maxLength": 1}, "not": {"type": "object"}, "contains": {"type": "integer"}, "oneOf": [{"type": "string"}]}[keyword]
+    part = {
+        "propertyNames": {"maxLength": 1},
+        "not": {"type": "object"},
+        "contains": {"type": "integer"},
+        "oneOf": [{"type": "string"}],
+    }[keyword]
     value: Any = [] if keyword == "contains" else {"long": 1}
     assert [v.keyword for v in violations({keyword: part}, value, {})] == [keyword] or keyword == "propertyNames"
     assert list(violations({keyword: part}, value, {}))
@@ -172,6 +183,6 @@ def test_a_data_check_does_not_change_the_data() -> None:
 def test_definitions_are_all_used() -> None:
     used = json.dumps(SCHEMA)
     for name in SCHEMA["definitions"]:
-        assert f"#/definitions/{name}\"" in used, name
+        assert f'#/definitions/{name}"' in used, name
     assert sum(name.startswith(METHOD_PREFIX) for name in SCHEMA["definitions"]) == len(builtin().records)
     assert Path(schema_path("config.schema.json")).exists()

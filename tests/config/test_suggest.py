@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 
 from specdec.config.suggest import distance, nearest
 
-NAMES = ["num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min", "draft_tensor_parallel_size", "model", "method", "eagle", "eagle3", "ngram", "bfloat16", "float16"]
+NAMES = [
+    "num_speculative_tokens",
+    "prompt_lookup_max",
+    "prompt_lookup_min",
+    "draft_tensor_parallel_size",
+    "model",
+    "method",
+    "eagle",
+    "eagle3",
+    "ngram",
+    "bfloat16",
+    "float16",
+]
 
 
 @pytest.mark.parametrize(
