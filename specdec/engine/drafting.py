@@ -69,7 +69,8 @@ def hand_out(drafts: Drafts, requests: Sequence[Request], wanted: Sequence[int],
         if bad:
             raise EngineError(f"a speculator drafted token {bad[0]}; the target's ids are 0 to {vocab_size - 1}")
         request.drafts = row
-        request.draft_logits = None if drafts.logits is None or not row else drafts.logits[r, : len(row)]
+        # a copy: other requests may be drafted for, in the same buffers, before these drafts are verified
+        request.draft_logits = None if drafts.logits is None or not row else drafts.logits[r, : len(row)].clone()
         request.confidences = None if confidences is None else confidences[r][: len(row)]
 
 
@@ -78,16 +79,16 @@ def draft_laws(requests: Sequence[Request]) -> torch.Tensor | None:
     held = [r.draft_logits for r in requests if r.draft_logits is not None]
     if not held:
         return None
-    k = max(len(r.drafts) for r in requests)
     if len(requests) == 1:
         return held[0][None]
-    laws = held[0].new_zeros(len(requests), k, held[0].shape[-1])
+    k = max(len(r.drafts) for r in requests)
+    size = max(1 + max((t for r in requests for t in r.drafts), default=0), *(law.shape[-1] for law in held))
+    laws = held[0].new_full((len(requests), k, size), -torch.inf)
     for r, request in enumerate(requests):
         if request.draft_logits is not None:
-            laws[r, : len(request.drafts)] = request.draft_logits
-        elif request.drafts:
-            # no law: all on the drafted token
-            ids = torch.tensor(request.drafts, device=laws.device)
-            laws[r, : len(ids)] = -torch.inf
-            laws[r, torch.arange(len(ids), device=laws.device), ids] = 0.0
+            count, width = request.draft_logits.shape
+            laws[r, :count, :width] = request.draft_logits
+        else:
+            for step, token in enumerate(request.drafts):  # no law: all on the drafted token
+                laws[r, step, token] = 0.0
     return laws
