@@ -7,12 +7,13 @@ from typing import Any
 
 from specdec.config.compose import MEMBERS
 from specdec.config.diagnostics import Diagnostic, Origin
+from specdec.config.examine import Shared
 from specdec.config.hashing import digest
 from specdec.config.known import SPECULATIVE
 from specdec.config.paths import Step, format_path
 from specdec.config.record_types import SpeculatorRecord
 from specdec.config.speculative import Namespace, SpeculativeConfig
-from specdec.config.speculator import Outcome, Shared, resolve_speculator
+from specdec.config.speculator import Outcome, resolve_speculator
 
 COMBINES = "combines_speculators"  # the capability of the record that runs a chain
 LARGEST = ("verify_width", "num_lookahead_tokens", "max_num_new_slots_for_drafting", "num_prefill_lookahead_tokens", "num_hash_lookahead_tokens")

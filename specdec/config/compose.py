@@ -30,6 +30,7 @@ class Composed:
     diagnostics: tuple[Diagnostic, ...] = ()
     tainted: frozenset[str] = frozenset()  # dotted paths whose value is not known because what was written is wrong
     usable: bool = True
+    deferred: tuple[Diagnostic, ...] = ()  # options that only a more specific record reads, which may still take over
     locate_user: Locate = nowhere  # where the file says it, whatever an override says
 
     def command_line(self, path: tuple[Step, ...]) -> Source | None:
@@ -66,6 +67,8 @@ def compose(given: Given, overrides: Sequence[str], registry: Any | None) -> Com
         if wrong:
             return Composed({}, {}, registry, checker, locate, sources, tuple(unique(findings)), usable=False)
     findings = unique([*findings, *_check(checker, merged, locate, broken)])
+    deferred = tuple(d for d in findings if d.code == "unknown-key" and read_by_successor(d, merged, registry))
+    findings = [d for d in findings if d not in deferred]
     errors = [d for d in findings if d.severity == "error"]
     user, tainted = start, set(broken)
     for error in errors:
@@ -74,7 +77,7 @@ def compose(given: Given, overrides: Sequence[str], registry: Any | None) -> Com
         tainted.add(error.path)
         tainted |= _meant(error, checker, start)
     composed = Composed(
-        merged, user, registry, checker, locate, sources, tuple(findings), frozenset(tainted), locate_user=given.locate
+        merged, user, registry, checker, locate, sources, tuple(findings), frozenset(tainted), deferred=deferred, locate_user=given.locate
     )
     return replace(composed, usable=not any(_stops(d) for d in errors))
 
@@ -119,6 +122,19 @@ def _spelled(block: dict[str, Any], registry: Any) -> dict[str, Any]:
         if name.lower() == method.lower():
             return {**block, "method": name}
     return block
+
+
+def read_by_successor(error: Diagnostic, data: Any, registry: Any) -> bool:
+    """Whether an option that the written method does not read belongs to a record that may take over from it."""
+    *parents, key = parse_path(error.path) or [""]
+    block = at_path(data, parents) if parents[:1] == [SPECULATIVE] else None
+    if not isinstance(block, dict) or not isinstance(block.get("method"), str) or len(parents) > 3:
+        return False
+    try:
+        record, _ = registry.resolve_name(block["method"])
+    except KeyError:
+        return False
+    return any(key in registry.records[step.record].options for step in record.specializations)
 
 
 def whole_value(path: tuple[Step, ...]) -> tuple[Step, ...]:

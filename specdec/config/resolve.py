@@ -10,12 +10,13 @@ from specdec.config.chain import members_path, resolve_chain
 from specdec.config.check import unique
 from specdec.config.compose import compose
 from specdec.config.diagnostics import Diagnostic
+from specdec.config.examine import Shared
 from specdec.config.inputs import read_config
 from specdec.config.known import SPECULATIVE
 from specdec.config.settings import read_settings
 from specdec.config.speculative import Resolution, SpeculativeConfig
-from specdec.config.speculator import Outcome, Shared, resolve_speculator
-from specdec.config.target_side import check_kv_dtype, check_parallel, given_checkpoint, read_target
+from specdec.config.speculator import Outcome, resolve_speculator
+from specdec.config.target_side import check_kv_dtype, check_length, check_parallel, given_checkpoint, read_target
 
 # warnings that say a value had to be guessed, or that something in a checkpoint is not understood
 GUESSES = frozenset({"aux-layers-defaulted", "unknown-checkpoint-field", "mask-token-missing", "missing-checkpoint-field"})
@@ -48,7 +49,7 @@ def resolve(
     draft_given, found_draft = given_checkpoint(draft_config, draft_tensors, "draft")
     findings = [*composed.diagnostics, *settings.diagnostics, *found_target, *found_draft]
     target = read_target(settings, target_given, composed.registry)
-    findings += [*target.diagnostics, *check_kv_dtype(target), *check_parallel(target)]
+    findings += [*target.diagnostics, *check_kv_dtype(target), *check_parallel(target), *check_length(target)]
     shared = Shared(composed, settings, target, draft_given, composed.registry)
     members = members_path(shared)
     outcome = resolve_speculator((SPECULATIVE,), shared) if members is None else resolve_chain(members, shared)

@@ -6,40 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specdec.config.checkpoint import Checkpoint, Identity, inspect_draft, matches, matching_targets
-from specdec.config.checkpoint.keys import lookup
-from specdec.config.compose import Composed
-from specdec.config.diagnostics import Diagnostic, Found, Origin
-from specdec.config.expressions import MISSING, ExpressionError, Scope, record_scope
+from specdec.config.checkpoint import matching_targets
+from specdec.config.diagnostics import Diagnostic, Origin
+from specdec.config.examine import Shared, State, examine, specialized
+from specdec.config.expressions import MISSING, ExpressionError, Scope
 from specdec.config.finalize import Draft, Parts, finalize
 from specdec.config.inherit import Side, check_quantization, check_settings, draft_model_len, draft_settings
 from specdec.config.inputs import at_path
 from specdec.config.known import SPECULATIVE
 from specdec.config.memory import kv_bytes_per_token, weight_bytes
-from specdec.config.merge import with_beaten
-from specdec.config.method import MODEL, DraftCheckpoint, choose, find_draft
-from specdec.config.options import Block, K, merge_options, missing
+from specdec.config.merge import Candidate, with_beaten
+from specdec.config.method import MODEL, choose, find_draft
+from specdec.config.options import Block, missing
 from specdec.config.paths import Step
 from specdec.config.record_types import Alias, SpeculatorRecord
 from specdec.config.rules import check_compatibility, run_rules
-from specdec.config.settings import Settings, read_settings, written
+from specdec.config.settings import read_settings, written
 from specdec.config.speculative import SpeculativeConfig
-from specdec.config.target_side import Target, attention_of, overridden_key
+from specdec.config.target_side import attention_of
 from specdec.config.wiring import GUESSED, aux_layers
 
 CACHE_ONLY = frozenset({"default", "linear", "llama3", "ntk", "proportional"})  # the position count only sizes a table
 MAX_HOPS = 8  # records that take over from each other
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What all speculators of a file have in common."""
-
-    composed: Composed
-    settings: Settings
-    target: Target
-    given: Checkpoint | None  # the draft_config of the caller
-    registry: Any
 
 
 @dataclass(frozen=True)
@@ -49,25 +37,6 @@ class Outcome:
     config: SpeculativeConfig | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
     provenance: Mapping[str, Origin] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class State:
-    """All that is known about a speculator under one record."""
-
-    record: SpeculatorRecord
-    block: Block
-    draft: DraftCheckpoint
-    facts: Mapping[str, Found]
-    options: Mapping[str, Found]
-    scope: Scope
-    values: Mapping[str, Any]
-    diagnostics: tuple[Diagnostic, ...]
-
-    @property
-    def k(self) -> int | None:
-        """Tokens drafted per round."""
-        return self.options[K].value if K in self.options else None
 
 
 def resolve_speculator(path: tuple[Step, ...], shared: Shared, outer: tuple[Step, ...] = ()) -> Outcome:
@@ -83,6 +52,8 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared, outer: tuple[Step
         notices = alias_notice(named[0][1], record, alias, block)
     models = block.candidates(model_names(registry))
     model = models[0][1] if models else None
+    if twice := given_twice(models, shared):
+        return Outcome(diagnostics=(*notices, *twice))
     draft = find_draft(record, model, shared.given or shared.target.speculators, shared.target.checkpoint, shared.settings.value("target", MODEL))
     if shared.given is None and model is not None and draft.checkpoint is shared.target.speculators:
         draft = find_draft(record, model, None, shared.target.checkpoint, shared.settings.value("target", MODEL))
@@ -136,6 +107,16 @@ def alias_notice(name: str, record: SpeculatorRecord, alias: Alias | None, block
     return (Diagnostic("method-alias", "warning", at, message, f"write 'method: {record.name}'", source),)
 
 
+def given_twice(models: list[Candidate], shared: Shared) -> tuple[Diagnostic, ...]:
+    """An error when a draft is named although the target's checkpoint is one that names its own target."""
+    place = shared.settings.value("target", MODEL)
+    if not models or shared.target.speculators is None or models[0][1] == place:
+        return ()
+    origin, model = models[0]
+    message = f"the draft is given twice: target.model is a speculator's checkpoint that names its own target, and {origin.detail} is {model!r}"
+    return (Diagnostic("conflicting-values", "error", origin.detail, message, f"remove {origin.detail}, or name the target itself", origin.source),)
+
+
 def model_names(registry: Any) -> list[str]:
     """Every spelling of the option that names the draft checkpoint."""
     names = [MODEL]
@@ -153,92 +134,10 @@ def at_block(finding: Diagnostic, block: Block) -> Diagnostic:
     return replace(finding, path=f"{block.label}{dot}{rest}")
 
 
-def examine(record: SpeculatorRecord, block: Block, draft: DraftCheckpoint, shared: Shared) -> State:
-    """Facts of the checkpoint under this record, and options merged over them."""
-    facts: dict[str, Found] = {}
-    findings: list[Diagnostic] = []
-    rewritten = False
-    if draft.checkpoint is not None and MODEL in record.options:
-        inspection = inspect_draft(record, draft.checkpoint, shared.target.checkpoint, shared.registry)
-        facts, findings = dict(inspection.facts), list(inspection.diagnostics)
-        facts |= n_predict_origin(record, draft.checkpoint, facts)
-        rewritten = any(matches(row.when, draft.checkpoint.config) for row in record.rewrites)
-        if draft.same:
-            overrides = shared.settings.target.get("hf_overrides")
-            facts = {n: from_overrides(f, overrides) for n, f in facts.items()} if overrides else facts
-            findings = [d for d in findings if d.code != "unknown-checkpoint-field"]
-    scope = scope_of(record, shared.registry)
-    values = base_values(facts, draft, shared, rewritten)
-    options, wrong = merge_options(record, block, facts, scope, values)
-    values |= {f"options.{name}": found.value for name, found in options.items()}
-    if K in options:
-        values["k"] = options[K].value
-    return State(record, block, draft, facts, options, scope, values, tuple([*findings, *wrong]))
-
-
-def scope_of(record: SpeculatorRecord, registry: Any) -> Scope:
-    """The expression scope of a record, kept with the registry so that each expression compiles once."""
-    scopes: dict[str, Scope] = registry.__dict__.setdefault("_record_scopes", {})
-    if record.name not in scopes:
-        scopes[record.name] = record_scope(record, registry.variables)
-    return scopes[record.name]
-
-
-def base_values(facts: Mapping[str, Found], draft: DraftCheckpoint, shared: Shared, rewritten: bool) -> dict[str, Any]:
-    """Values of expressions that do not depend on options."""
-    target = shared.target
-    values: dict[str, Any] = {f"draft.{name}": found.value for name, found in facts.items()}
-    values |= {f"target.{name}": found.value for name, found in {**target.facts, **target.settings}.items()}
-    values |= {f"engine.{name}": found.value for name, found in shared.settings.engine.items()}
-    if "max_model_len" in target.settings:
-        values["engine.max_model_len"] = target.settings["max_model_len"].value
-    values["draft.same_checkpoint"] = draft.same
-    values["draft.rewrite_matches"] = rewritten
-    values["has_draft"] = draft.checkpoint is not None
-    return values
-
-
-def n_predict_origin(record: SpeculatorRecord, checkpoint: Checkpoint, facts: Mapping[str, Found]) -> dict[str, Found]:
-    """``n_predict`` that a rewrite row took from another key: the origin names that key."""
-    found = facts.get("n_predict")
-    if found is None or lookup(checkpoint.config, "n_predict") is not None:
-        return {}
-    for row in record.rewrites:
-        keys = (row.n_predict or {}).get("key", ()) if matches(row.when, checkpoint.config) else ()
-        for key in [keys] if isinstance(keys, str) else keys:
-            if lookup(checkpoint.config, key) is not None:
-                return {"n_predict": Found(found.value, Origin("checkpoint", key))}
-    return {}
-
-
-def from_overrides(found: Found, overrides: Found) -> Found:
-    """A fact of a draft inside the target's checkpoint that the target's ``hf_overrides`` set."""
-    if found.origin.kind != "checkpoint" or not overridden_key(found.origin.detail, overrides.value):
-        return found
-    detail = f"{overrides.origin.detail} (same checkpoint)"
-    return Found(found.value, Origin("target", detail, overrides.origin.source, (f"target.{found.origin.detail}",)))
-
-
-def specialized(state: State, registry: Any) -> SpeculatorRecord | None:
-    """The more specific record that takes over, or None."""
-    for step in state.record.specializations:
-        child: SpeculatorRecord = registry.records[step.record]
-        if step.when == "declares":
-            if state.draft.checkpoint is not None and Identity.of(state.draft.checkpoint, registry).holds(child.declares, child):
-                return child
-            continue
-        try:
-            if scope_of(child, registry).holds(step.when, state.values) is True:
-                return child
-        except ExpressionError:
-            continue
-    return None
-
-
 def refused_options(state: State, named: SpeculatorRecord | None, shared: Shared) -> list[Diagnostic]:
     """Options that the record finally chosen does not read: the schema could only check those of the written method."""
     if named is not None and named.name == state.record.name:
-        return []
+        return [d for d in shared.composed.deferred if d.path.startswith(state.block.label + ".")]
     block = at_path(shared.composed.data, state.block.path)
     if not isinstance(block, dict):
         return []
@@ -254,6 +153,8 @@ def complete(state: State, origin: Origin, findings: tuple[Diagnostic, ...], sha
     """Inheritance, lengths, wiring, capabilities, numbers and rules; then the finalized value if nothing is wrong."""
     record, block = state.record, state.block
     found = list(findings)
+    if not state.readable:
+        return Outcome(diagnostics=tuple(found), provenance={f"{block.label}.method": origin})
     found += missing(record, block, state.options, state.draft.checkpoint is not None or state.draft.same)
     draft, values, more = draft_side(state, shared)
     found += more

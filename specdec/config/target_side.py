@@ -164,6 +164,16 @@ def check_kv_dtype(target: Target) -> list[Diagnostic]:
     return [Diagnostic("kv-dtype-not-for-target", "error", at, message, f"set {at}=auto", kind.origin.source)]
 
 
+def check_length(target: Target) -> list[Diagnostic]:
+    """A warning when more tokens are served than the target's config has positions for."""
+    served, positions = target.settings.get("max_model_len"), target.facts.get("max_position_embeddings")
+    if served is None or positions is None or served.value <= positions.value:
+        return []
+    message = f"max_model_len is {served.value}, above the target's max_position_embeddings, {positions.value}"
+    fix = f"lower it to {positions.value}, or say how positions are extended with target.hf_overrides (rope_scaling)"
+    return [Diagnostic("target-positions-exceeded", "warning", served.origin.detail, message, fix, served.origin.source)]
+
+
 def check_parallel(target: Target) -> list[Diagnostic]:
     """The target's attention heads must split over its devices."""
     devices, heads = target.settings.get("tensor_parallel_size"), target.facts.get("num_attention_heads")
