@@ -52,7 +52,7 @@ def findings(text: Text, registry: Registry) -> list[Diagnostic]:
             continue
         found += _record_expressions(text, name, record_scope(record, registry.variables), registry)
         found += _inherited(text, name, registry)
-        found += _record_values(text, name, record)
+        found += _record_values(text, name, record, registry)
     return found or list(_other_expressions(text, registry))
 
 
@@ -191,8 +191,8 @@ def _taken_over(scope: Scope, expression: str | None, what: str, fix: str, sourc
         yield Diagnostic(error.code, "error", "speculators", message, fix, source)
 
 
-def _record_values(text: Text, name: str, record: Any) -> Iterator[Diagnostic]:
-    """Defaults of options must have the option's own type and range."""
+def _record_values(text: Text, name: str, record: Any, registry: Registry) -> Iterator[Diagnostic]:
+    """Defaults of options must have the option's own type and range; hash factors and sources of defaults must exist."""
     from specdec.config.compile import option_problem
 
     for option in record.options.values():
@@ -203,7 +203,19 @@ def _record_values(text: Text, name: str, record: Any) -> Iterator[Diagnostic]:
             source = option.source or text.source(("speculators", name))
             message = f"the default of {option.name} does not fit: {problem}"
             yield Diagnostic("wrong-value", "error", f"speculators.{name}.options.{option.name}", message, "correct the default", source)
-    for key in record.defaults:
+    types = registry.scope(name).types
+    for i, factor in enumerate(record.hash_factors):
+        if factor not in types:
+            source = text.source(("speculators", name, "hash_factors", i))
+            message = f"the hash factor {factor} is not a name of {name}"
+            yield Diagnostic("unknown-name", "error", f"speculators.{name}.hash_factors", message, "name an option, fact or capability", source)
+    for key, rule in record.defaults.items():
+        origins = (rule.get("from") or ()) if isinstance(rule, Mapping) else ()
+        for origin in [origins] if isinstance(origins, str) else origins:
+            if not any(origin == known or origin.startswith(f"{known}.") for known in types):
+                source = text.source(("speculators", name, "defaults", key))
+                message = f"the default of {key} comes from {origin}, which is not a name of {name}"
+                yield Diagnostic("unknown-name", "error", f"speculators.{name}.defaults.{key}", message, "name an option or fact", source)
         if key not in record.options and key.removeprefix("engine.") not in section_fields()["engine"]:
             source = text.source(("speculators", name, "defaults", key))
             message = f"there is a default for {key}, which is not an option of {name}"

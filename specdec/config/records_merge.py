@@ -77,12 +77,28 @@ def merge(name: str, text: Text, sets: Mapping[str, Mapping[str, Mapping[str, En
     for attribute, section, where, set_name in parts:
         inherited = getattr(parent, attribute) if parent else {}
         setattr(result, attribute, _entries(inherited, section or {}, text, where, sets.get(set_name, {})))
+    dropped = (raw.get("options") or {}).get("drop") or ()
+    if dropped and "defaults" in shared:
+        shared["defaults"] = _without(shared["defaults"], dropped)
     if "rewrites" in checkpoint:
         where = (*path, "checkpoint", "rewrites")
         result.rewrites = [Entry(row, text.source((*where, i))) for i, row in enumerate(checkpoint["rewrites"])]
     elif parent:
         result.rewrites = parent.rewrites
     return result
+
+
+def _without(defaults: Mapping[str, Any], dropped: Iterable[str]) -> dict[str, Any]:
+    """Inherited defaults without those of dropped options, and without dropped options as sources of others."""
+    gone = {f"options.{name}" for name in dropped}
+    kept: dict[str, Any] = {}
+    for key, rule in defaults.items():
+        if f"options.{key}" in gone:
+            continue
+        if isinstance(rule, Mapping) and isinstance(rule.get("from"), list):
+            rule = {**rule, "from": [name for name in rule["from"] if ".".join(name.split(".")[:2]) not in gone]}
+        kept[key] = rule
+    return kept
 
 
 def _entries(

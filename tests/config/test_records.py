@@ -112,6 +112,8 @@ BROKEN = {
     "dropped nothing": ("    options: {drop: [modell]}\n", "unknown-entry", 7, 22, "modell"),
     "default out of range": ("    options: {define: {prompt_lookup_max: {default: 0}}}\n", "wrong-value", 7, 24, "at least 1"),
     "default without option": ("    defaults: {prompt_lookup_top: 3}\n", "unknown-key", 7, 16, "prompt_lookup_top"),
+    "default from nowhere": ("    defaults: {prompt_lookup_max: {from: [draft.block]}}\n", "unknown-name", 7, 16, "draft.block"),
+    "hash factor of nothing": ("    hash_factors: [options.modell]\n", "unknown-name", 7, 20, "options.modell"),
     "option that inherited rules need": ("    options: {drop: [prompt_lookup_min]}\n", "unknown-name", 3, 3, "min-greater-than-max"),
     "class as a path": ("    implementation: my/module.py\n", "wrong-value", 7, 21, "my/module.py"),
     "duplicate key": ("    title: Again\n", "duplicate-key", 7, 5, "title"),
