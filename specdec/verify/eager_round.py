@@ -17,7 +17,7 @@ class EagerRound:
     def __init__(
         self,
         logits: torch.Tensor,
-        maxima: Sequence[float],
+        tops: Sequence[tuple[float, int]],
         drafts: Sequence[int],
         temperature: float,
         noise: RoundNoise,
@@ -25,7 +25,7 @@ class EagerRound:
         request: int,
         gumbel: bool,
     ) -> None:
-        self.logits, self.maxima, self.drafts, self.temperature = logits, maxima, drafts, temperature
+        self.logits, self.tops, self.drafts, self.temperature = logits, tops, drafts, temperature
         self.noise, self.draft_laws, self.request, self.gumbel = noise, draft_laws, request, gumbel
         self.one_hot = draft_laws is None or temperature == 0
         self._target: dict[int, RowLaw] = {}
@@ -33,7 +33,7 @@ class EagerRound:
 
     def _row(self, row: int) -> RowLaw:
         if row not in self._target:
-            self._target[row] = RowLaw(self.logits[row], self.temperature, self.maxima[row])
+            self._target[row] = RowLaw(self.logits[row], self.temperature, self.tops[row])
         return self._target[row]
 
     def _draft_row(self, row: int) -> RowLaw:

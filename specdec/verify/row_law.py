@@ -6,8 +6,11 @@ import torch
 from specdec_kernels.philox import host
 from specdec_kernels.philox import reference as philox
 
+from specdec.verify.row_tops import row_tops
+
 BLOCK = 256  # tokens per partial sum; sums of blocks do not depend on how many rows there are
-SMALL = 4096  # below this many tokens one pass over all is cheaper than two over some
+LOWEST_LEADER = -2.9  # the best noisy score is never lower: noise is at least -2.82, the largest score is 0
+FEW = 4096  # up to this many tokens, one pass is cheaper than narrowing them down first
 GUMBEL_MAX = 22.9  # no noise value is larger, so tokens far below the leader need none
 
 
@@ -19,19 +22,22 @@ class RowLaw:
     the acceptance test is bit for bit the law that the draft token was drawn from.
     """
 
-    def __init__(self, logits: torch.Tensor, temperature: float, maximum: float | None = None) -> None:
-        top = float(logits.amax()) if maximum is None else maximum
-        if not (-3.4e38 < top < 3.4e38):  # also true of NaN
+    def __init__(self, logits: torch.Tensor, temperature: float, top: tuple[float, int] | None = None) -> None:
+        """``top``: maximum and argmax of the row where they are known."""
+        maximum, self._argmax = top or (float(logits.amax()), None)
+        if not (-3.4e38 < maximum < 3.4e38):  # also true of NaN
             logits = torch.nan_to_num(logits.float(), nan=-torch.inf, posinf=3.0e38, neginf=-torch.inf)
-            top = float(logits.amax())
-        self.invalid = top == -torch.inf
-        self.logits, self.maximum, self.temperature = logits, top, temperature
+            maximum, self._argmax = float(logits.amax()), None
+        self.invalid = maximum == -torch.inf
+        self.logits, self.maximum, self.temperature = logits, maximum, temperature
         self._weights: torch.Tensor | None = None
         self._total: float | None = None
 
     def argmax(self) -> int:
         """The most likely token, the lowest id on ties."""
-        return 0 if self.invalid else first_index_of(self.logits, self.maximum)
+        if self._argmax is None:
+            self._argmax = row_tops(self.logits[None])[1][0]
+        return 0 if self.invalid else self._argmax
 
     @property
     def weights(self) -> torch.Tensor:
@@ -70,21 +76,11 @@ class RowLaw:
         return draw_gumbel(torch.sub(self.logits.float(), self.maximum).div_(self.temperature), key)
 
 
-def first_index_of(row: torch.Tensor, maximum: float) -> int:
-    """Lowest index of the known maximum of a row [V]; much faster on a CPU than argmax, above all for 16-bit rows."""
-    whole = len(row) // BLOCK * BLOCK
-    start = whole
-    if whole:
-        blocks = (row[:whole].view(-1, BLOCK).amax(-1) == maximum).to(torch.uint8)
-        first = int(blocks.argmax())
-        if blocks[first]:
-            start = first * BLOCK
-    return start + int((row[start : start + BLOCK] == maximum).to(torch.uint8).argmax())
-
-
 def block_masses(weights: torch.Tensor) -> torch.Tensor:
     """[ceil(V / 256)] float64 sums of neighbouring weights."""
     whole = len(weights) // BLOCK * BLOCK
+    if not whole:
+        return weights.sum().double()[None]
     masses = weights[:whole].view(-1, BLOCK).sum(-1).double()
     return masses if whole == len(weights) else torch.cat([masses, weights[whole:].sum().double()[None]])
 
@@ -112,26 +108,25 @@ def draw_gumbel(scores: torch.Tensor, key: tuple[int, int, int, int]) -> int:
 
     Noise is bounded, so only tokens within reach of the best one so far get any: the result is the full argmax.
     """
-    floor = -torch.inf
-    if len(scores) > SMALL:
-        leaders = _best_of(scores, -4.0, key)
-        if leaders is not None:
-            floor = leaders[0] - GUMBEL_MAX
-    best = _best_of(scores, floor, key)
+    tokens = (scores > LOWEST_LEADER - GUMBEL_MAX).nonzero()[:, 0]
+    if len(tokens) > FEW:
+        leader = _best_of(scores, (scores > -4.0).nonzero()[:, 0], key)
+        if leader is not None:
+            tokens = (scores > leader[0] - GUMBEL_MAX).nonzero()[:, 0]
+    best = _best_of(scores, tokens, key)
     return -1 if best is None else best[1]
 
 
-def _best_of(scores: torch.Tensor, floor: float, key: tuple[int, int, int, int]) -> tuple[float, int] | None:
-    """Best noisy score and its token among scores above ``floor``."""
-    padded = torch.nn.functional.pad(scores, (0, -len(scores) % 4), value=-torch.inf).view(-1, 4)
-    groups = (padded.amax(1) > floor).nonzero()[:, 0]
-    if not len(groups):
+def _best_of(scores: torch.Tensor, tokens: torch.Tensor, key: tuple[int, int, int, int]) -> tuple[float, int] | None:
+    """Best noisy score and its token among ``tokens`` (ascending); lowest id on ties."""
+    if not len(tokens):
         return None
+    groups, where = torch.unique_consecutive(tokens >> 2, return_inverse=True)
     if scores.device.type == "cpu":
-        noise = philox.gumbel_from_words(torch.from_numpy(host.philox_groups(key[0], groups.numpy(), *key[1:])))
+        words = torch.from_numpy(host.philox_groups(key[0], groups.numpy(), *key[1:]))
     else:
-        seed, position, slot, _ = (torch.tensor([x], device=scores.device) for x in key)
-        noise = philox.gumbel_groups(seed, position, slot, int(key[3]), groups)[0]
-    noisy = (padded[groups] + noise).flatten()
+        columns = [torch.full_like(groups, x) for x in key]
+        words = torch.stack(philox.philox(columns[0], groups, *columns[1:]), dim=-1)
+    noisy = scores[tokens] + philox.gumbel_from_words(words[where, tokens & 3])
     winner = int(noisy.argmax())
-    return float(noisy[winner]), int(groups[winner // 4]) * 4 + winner % 4
+    return float(noisy[winner]), int(tokens[winner])

@@ -13,6 +13,7 @@ from specdec.verify.draft_laws import DenseDraftLogits, DraftLaws, dense_logits
 from specdec.verify.eager_round import EagerRound
 from specdec.verify.modes import Mode, make_mode
 from specdec.verify.noise import NoiseLedger, RoundNoise
+from specdec.verify.row_tops import row_tops
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Verifier:
             draft_laws = DenseDraftLogits(draft_laws)
         if not self.mode.reads_draft_laws:
             draft_laws = None
-        maxima = target_logits.amax(-1).tolist() if len(target_logits) else []
+        tops = list(zip(*row_tops(target_logits), strict=True))
         rows: list[list[int]] = []
         invalid: list[bool] = []
         begin = 0
@@ -85,7 +86,7 @@ class Verifier:
             end = begin + 1 + counts[r]
             round_ = EagerRound(
                 target_logits[begin:end],
-                maxima[begin:end],
+                tops[begin:end],
                 drafts[r],
                 float(temperature[r]),
                 RoundNoise(int(seeds[r]), int(positions[r]), self.ledger),

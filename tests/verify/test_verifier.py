@@ -7,6 +7,7 @@ import torch
 
 from specdec.verify import MODES, DenseDraftLogits, TopKDraftLogits, Verifier, draw_drafts, verify
 from specdec.verify.row_law import RowLaw, draw_inverse_cdf
+from specdec.verify.row_tops import row_tops
 
 V = 601
 
@@ -277,3 +278,23 @@ def test_inverse_cdf_never_returns_a_token_without_mass():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("size", [1, 5, 255, 256, 257, 700, 1024])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_row_tops_are_the_first_maxima(size, dtype):
+    generator = torch.Generator().manual_seed(size)
+    x = torch.randint(-3, 3, (9, size + 1), generator=generator).to(dtype)[:, :size]  # many ties
+    maxima, best = row_tops(x)
+    assert maxima == x.amax(-1).tolist()
+    assert best == [row.index(max(row)) for row in x.tolist()]
+
+
+def test_bounded_noise_shortcut_is_the_full_gumbel_argmax():
+    from specdec_kernels.philox import reference
+
+    for seed, scale in enumerate((0.5, 3.0, 12.0)):
+        x = torch.randn(20_001, generator=torch.Generator().manual_seed(seed)) * scale
+        noise = reference.gumbel(torch.tensor([seed]), torch.tensor([3]), torch.tensor([0]), 4, len(x))[0]
+        want = int(((x - x.max()) / 0.9 + noise).argmax())
+        assert RowLaw(x, 0.9).draw_gumbel((seed, 3, 0, 4)) == want
