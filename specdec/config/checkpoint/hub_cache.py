@@ -26,7 +26,7 @@ def cached_snapshot(repo: str, revision: str = "main") -> Path | None:
         snapshots = sorted(p for p in (root / "snapshots").iterdir() if p.is_dir())
     except OSError:
         return None
-    return snapshots[0] if len(snapshots) == 1 else None
+    return snapshots[0] if len(snapshots) == 1 and revision == "main" else None
 
 
 def _cache_root() -> Path:

@@ -23,11 +23,16 @@ MAX_CONFIG_BYTES = 16_000_000
 OPTION_PATHS = {"draft": "speculative.model", "target": "target.model"}
 
 
-def load_checkpoint(location: str | Path, *, role: Role) -> tuple[Checkpoint | None, list[Diagnostic]]:
-    """The checkpoint at ``location``, or None with the finding that says why. Never uses the network, never raises."""
+def load_checkpoint(
+    location: str | Path, *, role: Role, revision: str | None = None
+) -> tuple[Checkpoint | None, list[Diagnostic]]:
+    """The checkpoint at ``location``, or None with the finding that says why. Never uses the network, never raises.
+
+    ``revision`` is a branch, tag or commit of a hub repository; it does not apply to local paths.
+    """
     at = OPTION_PATHS[role]
     try:
-        path = _local_path(location)
+        path = _local_path(location, revision or "main")
         if path is None:
             note = (
                 f"{location} is not a local path and not in the local cache, so nothing in it was checked"
@@ -45,7 +50,7 @@ def load_checkpoint(location: str | Path, *, role: Role) -> tuple[Checkpoint | N
         return None, [Diagnostic(fault.code, "error", at, str(fault), fix=fault.fix)]
 
 
-def _local_path(location: str | Path) -> Path | None:
+def _local_path(location: str | Path, revision: str) -> Path | None:
     path = Path(location).expanduser()
     try:
         if path.exists():
@@ -54,7 +59,7 @@ def _local_path(location: str | Path) -> Path | None:
         return None
     if packaged := packaged_file(str(location)):
         return packaged
-    return cached_snapshot(str(location)) if looks_like_hub_id(str(location)) else None
+    return cached_snapshot(str(location), revision) if looks_like_hub_id(str(location)) else None
 
 
 def _open(path: Path, role: Role) -> tuple[Checkpoint, list[Diagnostic]]:
@@ -79,7 +84,7 @@ def _open(path: Path, role: Role) -> tuple[Checkpoint, list[Diagnostic]]:
 def _open_directory(directory: Path, role: Role, files: list[Path]) -> tuple[Checkpoint, list[Diagnostic]]:
     config_path = directory / CONFIG_FILE
     index = sorted(directory.glob(f"*{INDEX_SUFFIX}"))
-    if index and len(files) != 1:
+    if index and (not files or {f.name for f in files} & _index_names(index[0])):
         files = _index_files(index[0])
     if not config_path.is_file():
         gguf = sorted(directory.glob("*.gguf"))
@@ -99,11 +104,15 @@ def _open_directory(directory: Path, role: Role, files: list[Path]) -> tuple[Che
     return _from_files(config, directory, role, files), findings
 
 
-def _index_files(index: Path) -> list[Path]:
+def _index_names(index: Path) -> set[str]:
     mapping = read_json_object(index).get("weight_map")
     if not isinstance(mapping, dict) or not all(isinstance(v, str) for v in mapping.values()):
         raise CheckpointFault(f"{index.name} has no weight_map from tensor names to file names")
-    names = sorted(set(mapping.values()))
+    return set(mapping.values())
+
+
+def _index_files(index: Path) -> list[Path]:
+    names = sorted(_index_names(index))
     inside = [n for n in names if Path(n).name == n]
     if inside != names:
         raise CheckpointFault(

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specdec.config.checkpoint import detect
 from specdec.config.checkpoint.errors import CheckpointFault
 from specdec.config.checkpoint.gguf_metadata import read_gguf
 from specdec.config.checkpoint.read import load_checkpoint
+from specdec.config.registry import builtin
 
 
 def text(value: str) -> bytes:
@@ -60,6 +62,8 @@ def test_config_tensors_and_tokens(tmp_path: Path) -> None:
     assert checkpoint.tensors["model.layers.1.mlp.down_proj.weight"] == (64, 128)
     assert checkpoint.tokenizer is not None and checkpoint.tokenizer.tokens[2] == "a"
     assert checkpoint.file_format == "gguf"
+    found = detect(builtin(), checkpoint)
+    assert found.record == "draft_model" and found.fallback
 
 
 def test_a_file_written_by_the_gguf_package(tmp_path: Path) -> None:

@@ -66,7 +66,15 @@ def test_a_sharded_checkpoint(folder: Path) -> None:
         checkpoint, _ = load_checkpoint(location, role="draft")
         assert checkpoint is not None and checkpoint.tensors == {"a": (1,), "b": (2,)}
     (folder / "model-2.safetensors").unlink()
-    assert "model-2.safetensors" in only_finding(index).message
+    for location in (folder, index):
+        assert "model-2.safetensors" in only_finding(location).message
+
+
+def test_an_index_that_is_left_over_from_shards(folder: Path) -> None:
+    write_weights(folder / "model.safetensors", {"a": ("F32", [1], bytes(4))})
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"b": "model-1.safetensors"}}))
+    checkpoint, _ = load_checkpoint(folder, role="draft")
+    assert checkpoint is not None and checkpoint.tensors == {"a": (1,)}
 
 
 @pytest.mark.parametrize(
@@ -127,6 +135,8 @@ def test_a_hub_id_is_looked_up_in_the_cache_only(tmp_path: Path, monkeypatch: py
     (snapshot / "config.json").write_text(json.dumps(CONFIG))
     checkpoint, _ = load_checkpoint("some-org/some-head", role="draft")
     assert checkpoint is not None and checkpoint.config == CONFIG
+    assert load_checkpoint("some-org/some-head", role="draft", revision="abc")[0] is not None
+    assert load_checkpoint("some-org/some-head", role="draft", revision="v2")[0] is None
 
 
 def test_tokenizers_are_read_when_asked_for(folder: Path) -> None:
