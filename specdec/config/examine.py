@@ -10,7 +10,7 @@ from specdec.config.checkpoint import Checkpoint, Identity, inspect_draft, match
 from specdec.config.checkpoint.keys import lookup
 from specdec.config.compose import Composed
 from specdec.config.diagnostics import Diagnostic, Found, Origin
-from specdec.config.expressions import ExpressionError, Scope, record_scope
+from specdec.config.expressions import ExpressionError, Scope
 from specdec.config.method import MODEL, DraftCheckpoint
 from specdec.config.options import Block, K, merge_options
 from specdec.config.record_types import SpeculatorRecord
@@ -67,21 +67,13 @@ def examine(record: SpeculatorRecord, block: Block, draft: DraftCheckpoint, shar
             overrides = shared.settings.target.get("hf_overrides")
             facts = {n: from_overrides(f, overrides) for n, f in facts.items()} if overrides else facts
             findings = [d for d in findings if d.code != "unknown-checkpoint-field"]
-    scope = scope_of(record, shared.registry)
+    scope = shared.registry.scope(record.name)
     values = base_values(facts, draft, shared, rewritten)
     options, wrong = merge_options(record, block, facts, scope, values)
     values |= {f"options.{name}": found.value for name, found in options.items()}
     if K in options:
         values["k"] = options[K].value
     return State(record, block, draft, facts, options, scope, values, tuple([*findings, *wrong]), readable or draft.checkpoint is None)
-
-
-def scope_of(record: SpeculatorRecord, registry: Any) -> Scope:
-    """The expression scope of a record, kept with the registry so that each expression compiles once."""
-    scopes: dict[str, Scope] = registry.__dict__.setdefault("_record_scopes", {})
-    if record.name not in scopes:
-        scopes[record.name] = record_scope(record, registry.variables)
-    return scopes[record.name]
 
 
 def base_values(facts: Mapping[str, Found], draft: DraftCheckpoint, shared: Shared, rewritten: bool) -> dict[str, Any]:
@@ -128,7 +120,7 @@ def specialized(state: State, registry: Any) -> SpeculatorRecord | None:
                 return child
             continue
         try:
-            if scope_of(child, registry).holds(step.when, state.values) is True:
+            if registry.scope(child.name).holds(step.when, state.values) is True:
                 return child
         except ExpressionError:
             continue
