@@ -105,9 +105,9 @@ def shared_with_draft(self, index, role):
 
 
 def test_shared_noise_is_caught(monkeypatch):
-    p, q = torch.tensor([0.01, 0.69, 0.3]), torch.tensor([0.6, 0.38, 0.02])
+    p, q = torch.tensor([0.005, 0.745, 0.25]), torch.tensor([0.5, 0.49, 0.01])
 
-    def spread(n=600):
+    def spread(n):
         verifier, counts = Verifier("standard", draw="gumbel"), {}
         x, laws = p.log().repeat(2, 1), q.log().view(1, 1, V)
         for seed in range(n):
@@ -117,9 +117,9 @@ def test_shared_noise_is_caught(monkeypatch):
             counts[token] = counts.get(token, 0) + 1
         return chi_square(counts, dict(enumerate(p.tolist())), n)
 
-    assert spread() < bound(V - 1)
+    assert spread(600) < bound(V - 1)
     monkeypatch.setattr(RoundNoise, "key", shared_with_draft)
-    assert spread() > bound(V - 1)
+    assert spread(1800) > bound(V - 1)
 
 
 def test_noise_keyed_by_position_only_is_caught_by_the_ledger(monkeypatch):
