@@ -55,7 +55,7 @@ def check_shape(result: Resolution) -> None:
         assert "Traceback" not in d.message
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(JUNK, JUNK, JUNK, JUNK, JUNK, st.lists(st.text(max_size=12), max_size=2))
 def test_anything_ends_in_a_resolution(config: Any, target: Any, draft: Any, tensors: Any, more: Any, overrides: Any) -> None:
     for value in (config, {"speculative": config}, {"speculative": {"method": "eagle3"}, "engine": config, "target": more}):
@@ -65,7 +65,7 @@ def test_anything_ends_in_a_resolution(config: Any, target: Any, draft: Any, ten
         check_shape(result)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(METHODS),
     st.dictionaries(st.sampled_from(OPTION_NAMES), JUNK | st.integers(1, 9), max_size=4),
@@ -105,7 +105,7 @@ ENGINES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(GOOD), ENGINES, st.dictionaries(st.sampled_from(["temperature", "top_p"]), st.floats(0.1, 1.0), max_size=2))
 def test_a_dump_resolves_to_the_same_value(good: Any, engine: Any, sampling: Any) -> None:
     user, draft = good
