@@ -96,6 +96,12 @@ def test_what_vllm_ignores_is_refused():
     assert "ignores" in result.diagnostics[-1].message
 
 
+def test_values_that_vllm_does_not_know_are_refused():
+    speculative = {"method": "ngram", "num_speculative_tokens": 4, "rejection_sample_method": "coupled"}
+    result = export(config_for(speculative), "vllm")
+    assert codes(result) == ["export-no-effect"] and "independent of the drafter" in result.diagnostics[-1].message
+
+
 def test_methods_that_an_engine_lacks_are_refused():
     result = export(config_for({"method": "medusa", "model": "org/m", "num_speculative_tokens": 3}), "vllm")
     assert codes(result) == ["engine-cannot-run"] and "removed" in result.diagnostics[0].message
