@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,7 +50,7 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared, outer: tuple[Step
         origin = with_beaten(named[0][0], named[1:])
         block = replace(block, implied=alias.implies if alias else {})
         notices = alias_notice(named[0][1], record, alias, block)
-    models = block.candidates(model_names(registry))
+    models = block.candidates(model_names([record] if record else registry.records.values()))
     model = models[0][1] if models else None
     if twice := given_twice(models, shared):
         return Outcome(diagnostics=(*notices, *twice))
@@ -117,10 +117,10 @@ def given_twice(models: list[Candidate], shared: Shared) -> tuple[Diagnostic, ..
     return (Diagnostic("conflicting-values", "error", origin.detail, message, f"remove {origin.detail}, or name the target itself", origin.source),)
 
 
-def model_names(registry: Any) -> list[str]:
+def model_names(records: Iterable[SpeculatorRecord]) -> list[str]:
     """Every spelling of the option that names the draft checkpoint."""
     names = [MODEL]
-    for record in registry.records.values():
+    for record in records:
         if MODEL in record.options:
             names += [alias for alias in record.options[MODEL].aliases if alias not in names]
     return names
