@@ -10,7 +10,7 @@ from specdec.config.diagnostics import Diagnostic, Origin
 from specdec.config.speculative import Namespace, Resolution, SpeculativeConfig
 
 FORMAT = "specdec/plan/1"
-UNSET = (None, (), {}, "")
+UNSET: tuple[Any, ...] = (None, (), {}, "")
 SETTINGS = ("target", "engine")  # mostly defaults and dimensions: only what somebody chose is shown
 
 
@@ -42,7 +42,7 @@ class Plan:
 
     @property
     def lossless(self) -> bool:
-        return self.config.verification.get("guarantee", self.config.record.guarantee) == "lossless"
+        return bool(self.config.verification.get("guarantee", self.config.record.guarantee) == "lossless")
 
     def to_dict(self) -> dict[str, Any]:
         """Versioned plain data for YAML and JSON."""

@@ -26,9 +26,11 @@ PACKAGED = {
 def packaged_file(name: str) -> Path | None:
     """The installed file of a packaged model; None when the name is not one, or its package is not installed."""
     model = PACKAGED.get(name)
+    if model is None:
+        return None
     # found without importing: the package's own imports are not needed
-    spec = importlib.util.find_spec(model.package) if model else None
-    for folder in (spec.submodule_search_locations or []) if spec and model else []:
+    spec = importlib.util.find_spec(model.package)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / model.file
         if path.exists():
             return path
