@@ -18,7 +18,18 @@ _EXPORTS = {
     "LLM": "specdec.engine.llm",
     "SamplingParams": "specdec.engine.sampling_params",
 }
-__all__ = ["__version__", *_EXPORTS]
+__all__ = [
+    "LLM",
+    "ConfigError",
+    "Diagnostic",
+    "Origin",
+    "Resolution",
+    "SamplingParams",
+    "SpeculativeConfig",
+    "__version__",
+    "register_speculator",
+    "resolve",
+]
 
 if TYPE_CHECKING:
     from specdec.config.diagnostics import ConfigError, Diagnostic, Origin
