@@ -15,7 +15,17 @@ from specdec.config.diagnostics import Diagnostic
 from specdec.config.speculative import Namespace, Resolution
 
 CASES = Path(__file__).parent / "cases"
-GIVEN = ("user", "target", "draft", "target_tensors", "draft_tensors", "engine", "target_settings", "sampling", "overrides")
+GIVEN = (
+    "user",
+    "target",
+    "draft",
+    "target_tensors",
+    "draft_tensors",
+    "engine",
+    "target_settings",
+    "sampling",
+    "overrides",
+)
 KNOWN = {*GIVEN, "id", "about", "files", "run", "strict", "want", "also", "config"}
 EXPECTATIONS = {"errors", "warnings", "notes", "absent", "values", "provenance", "same_as"}
 
@@ -83,7 +93,10 @@ def matches(found: Diagnostic, wanted: Mapping[str, Any]) -> bool:
 
 
 def show(result: Resolution) -> str:
-    return "\n".join(f"  {d.severity}[{d.code}] {d.path}: {d.message} | fix: {d.fix}" for d in result.diagnostics) or "  no findings"
+    return (
+        "\n".join(f"  {d.severity}[{d.code}] {d.path}: {d.message} | fix: {d.fix}" for d in result.diagnostics)
+        or "  no findings"
+    )
 
 
 def plain(value: Any) -> Any:
@@ -102,7 +115,11 @@ def test_case(name: str, case: dict[str, Any], tmp_path: Path) -> None:
 
     wanted_errors = want.get("errors", [])
     assert len(result.errors) == len(wanted_errors), f"{len(wanted_errors)} errors wanted\n{found}"
-    for severity, list_of_wanted in (("error", wanted_errors), ("warning", want.get("warnings", [])), ("note", want.get("notes", []))):
+    for severity, list_of_wanted in (
+        ("error", wanted_errors),
+        ("warning", want.get("warnings", [])),
+        ("note", want.get("notes", [])),
+    ):
         for wanted in list_of_wanted:
             hits = [d for d in result.diagnostics if d.severity == severity and matches(d, wanted)]
             assert len(hits) == 1, f"wanted one {severity} {wanted}\n{found}"

@@ -16,7 +16,13 @@ from specdec.config.speculative import Namespace, SpeculativeConfig
 from specdec.config.speculator import Outcome, resolve_speculator
 
 COMBINES = "combines_speculators"  # the capability of the record that runs a chain
-LARGEST = ("verify_width", "num_lookahead_tokens", "max_num_new_slots_for_drafting", "num_prefill_lookahead_tokens", "num_hash_lookahead_tokens")
+LARGEST = (
+    "verify_width",
+    "num_lookahead_tokens",
+    "max_num_new_slots_for_drafting",
+    "num_prefill_lookahead_tokens",
+    "num_hash_lookahead_tokens",
+)
 
 
 def members_path(shared: Shared) -> tuple[Step, ...] | None:
@@ -24,7 +30,11 @@ def members_path(shared: Shared) -> tuple[Step, ...] | None:
     block = shared.composed.data.get(SPECULATIVE)
     if isinstance(block, list):
         return (SPECULATIVE,)
-    if not isinstance(block, dict) or not isinstance(block.get(MEMBERS), list) or not isinstance(block.get("method"), str):
+    if (
+        not isinstance(block, dict)
+        or not isinstance(block.get(MEMBERS), list)
+        or not isinstance(block.get("method"), str)
+    ):
         return None
     record, _ = shared.registry.resolve_name(block["method"])
     return (SPECULATIVE, MEMBERS) if record.capabilities.get(COMBINES) else None
@@ -41,7 +51,9 @@ def resolve_chain(path: tuple[Step, ...], shared: Shared) -> Outcome:
         at = format_path(path)
         return Outcome(diagnostics=(Diagnostic("method-not-inferable", "error", at, message, "write one speculator"),))
     outer = path[:-1]
-    outcomes = [resolve_speculator((*path, i), shared, outer) for i, member in enumerate(block) if isinstance(member, dict)]
+    outcomes = [
+        resolve_speculator((*path, i), shared, outer) for i, member in enumerate(block) if isinstance(member, dict)
+    ]
     findings = tuple(d for outcome in outcomes for d in outcome.diagnostics)
     members = [outcome.config for outcome in outcomes]
     if any(member is None for member in members) or len(members) != len(block):
@@ -64,11 +76,16 @@ def combine(record: SpeculatorRecord, members: list[SpeculativeConfig]) -> Specu
     numbers: dict[str, Any] = dict(first.numbers)
     for name in LARGEST:
         numbers[name] = max((m.numbers.get(name) or 0) for m in members)
-    limits: list[int] = [m.numbers["max_num_draft_seqs"] for m in members if m.numbers.get("max_num_draft_seqs") is not None]
+    limits: list[int] = [
+        m.numbers["max_num_draft_seqs"] for m in members if m.numbers.get("max_num_draft_seqs") is not None
+    ]
     numbers["max_num_draft_seqs"] = min(limits) if limits else None
     k = max(m.num_speculative_tokens for m in members)
     guarantees = {m.verification["guarantee"] for m in members}
-    verification = {**first.verification, "guarantee": "lossy" if "lossy" in guarantees else first.verification["guarantee"]}
+    verification = {
+        **first.verification,
+        "guarantee": "lossy" if "lossy" in guarantees else first.verification["guarantee"],
+    }
     captured = sorted({layer for m in members for layer in (m.wiring.get("capture_before_layer") or ())})
     source = {**first.source, "speculative": [m.source["speculative"] for m in members]}
     return replace(

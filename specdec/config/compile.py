@@ -17,7 +17,9 @@ _CODES = {
     "greater_than_equal": "out-of-range", "less_than_equal": "out-of-range", "greater_than": "out-of-range",
     "finite_number": "out-of-range", "too_short": "wrong-length", "too_long": "wrong-length",
 }  # fmt: skip
-_models: dict[int, tuple[Any, Any]] = {}  # by identity of a record or option, which is kept so that its id stays its own
+_models: dict[
+    int, tuple[Any, Any]
+] = {}  # by identity of a record or option, which is kept so that its id stays its own
 
 
 def option_model(record: SpeculatorRecord) -> Any:
@@ -26,7 +28,10 @@ def option_model(record: SpeculatorRecord) -> Any:
 
 
 def validate_options(
-    record: SpeculatorRecord, values: Mapping[str, Any], sources: Mapping[str, Source] | None = None, at: str = "speculative"
+    record: SpeculatorRecord,
+    values: Mapping[str, Any],
+    sources: Mapping[str, Source] | None = None,
+    at: str = "speculative",
 ) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
     """The validated options, or None and every finding. Null equals absent; 8.0 is the integer 8.
 
@@ -106,7 +111,13 @@ def _one_of(choices: tuple[Any, ...], words_only: bool) -> Any:
     return check
 
 
-def _kind(kind: str, limits: Mapping[str, Any], items: Mapping[str, Any] | None, properties: Mapping[str, Any] | None, name: str) -> Any:
+def _kind(
+    kind: str,
+    limits: Mapping[str, Any],
+    items: Mapping[str, Any] | None,
+    properties: Mapping[str, Any] | None,
+    name: str,
+) -> Any:
     from pydantic import BeforeValidator, Field
 
     if kind == "integer":
@@ -157,7 +168,10 @@ def _present(limits: Mapping[str, Any]) -> dict[str, Any]:
 def _object(properties: Mapping[str, Any], required: Any, name: str) -> Any:
     from pydantic import ConfigDict, create_model
 
-    fields = {key: (_from_schema(part, key), ...) if key in required else (_from_schema(part, key) | None, None) for key, part in properties.items()}
+    fields = {
+        key: (_from_schema(part, key), ...) if key in required else (_from_schema(part, key) | None, None)
+        for key, part in properties.items()
+    }
     config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
     return create_model(name, __config__=config, **fields)  # type: ignore[call-overload]
 
@@ -212,9 +226,13 @@ def _diagnostic(record: SpeculatorRecord, error: Any, sources: Mapping[str, Sour
     if kind == "extra_forbidden":
         return _unknown(record, location, path, source)
     if option is None or kind == "missing":
-        return Diagnostic("missing-required", "error", path, f"{record.name} needs {path.rsplit('.', 1)[-1]}", f"set {path}", source)
+        return Diagnostic(
+            "missing-required", "error", path, f"{record.name} needs {path.rsplit('.', 1)[-1]}", f"set {path}", source
+        )
     code = _CODES.get(kind, "unknown-value" if kind == "value_error" and option.enum else "wrong-type")
-    return Diagnostic(code, "error", path, f"{name} is {_short(error['input'])}; {_message(option, error)}", _fix(option), source)
+    return Diagnostic(
+        code, "error", path, f"{name} is {_short(error['input'])}; {_message(option, error)}", _fix(option), source
+    )
 
 
 def _unknown(record: SpeculatorRecord, location: list[Any], path: str, source: Source | None) -> Diagnostic:

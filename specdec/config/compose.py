@@ -77,7 +77,16 @@ def compose(given: Given, overrides: Sequence[str], registry: Any | None) -> Com
         tainted.add(error.path)
         tainted |= _meant(error, checker, start)
     composed = Composed(
-        merged, user, registry, checker, locate, sources, tuple(findings), frozenset(tainted), deferred=deferred, locate_user=given.locate
+        merged,
+        user,
+        registry,
+        checker,
+        locate,
+        sources,
+        tuple(findings),
+        frozenset(tainted),
+        deferred=deferred,
+        locate_user=given.locate,
     )
     return replace(composed, usable=not any(_stops(d) for d in errors))
 

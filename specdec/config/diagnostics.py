@@ -70,4 +70,6 @@ class ConfigError(ValueError):
     def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
         self.diagnostics = diagnostics
         errors = [d for d in diagnostics if d.severity == "error"]
-        super().__init__("\n".join(f"{d.path}: error[{d.code}]: {d.message}" for d in errors) or "invalid configuration")
+        super().__init__(
+            "\n".join(f"{d.path}: error[{d.code}]: {d.message}" for d in errors) or "invalid configuration"
+        )

@@ -63,7 +63,10 @@ def examine(record: SpeculatorRecord, block: Block, draft: DraftCheckpoint, shar
         facts |= n_predict_origin(record, draft.checkpoint, facts)
         rewritten = any(matches(row.when, draft.checkpoint.config) for row in record.rewrites)
         if draft.same:
-            findings = [replace(d, path=d.path.replace("draft.", "target.", 1)) if d.path.startswith("draft.") else d for d in findings]
+            findings = [
+                replace(d, path=d.path.replace("draft.", "target.", 1)) if d.path.startswith("draft.") else d
+                for d in findings
+            ]
             overrides = shared.settings.target.get("hf_overrides")
             facts = {n: from_overrides(f, overrides) for n, f in facts.items()} if overrides else facts
             findings = [d for d in findings if d.code != "unknown-checkpoint-field"]
@@ -73,7 +76,17 @@ def examine(record: SpeculatorRecord, block: Block, draft: DraftCheckpoint, shar
     values |= {f"options.{name}": found.value for name, found in options.items()}
     if K in options:
         values["k"] = options[K].value
-    return State(record, block, draft, facts, options, scope, values, tuple([*findings, *wrong]), readable or draft.checkpoint is None)
+    return State(
+        record,
+        block,
+        draft,
+        facts,
+        options,
+        scope,
+        values,
+        tuple([*findings, *wrong]),
+        readable or draft.checkpoint is None,
+    )
 
 
 def base_values(facts: Mapping[str, Found], draft: DraftCheckpoint, shared: Shared, rewritten: bool) -> dict[str, Any]:
@@ -116,7 +129,9 @@ def specialized(state: State, registry: Any) -> SpeculatorRecord | None:
     for step in state.record.specializations:
         child: SpeculatorRecord = registry.records[step.record]
         if step.when == "declares":
-            if state.draft.checkpoint is not None and Identity.of(state.draft.checkpoint, registry).holds(child.declares, child):
+            if state.draft.checkpoint is not None and Identity.of(state.draft.checkpoint, registry).holds(
+                child.declares, child
+            ):
                 return child
             continue
         try:

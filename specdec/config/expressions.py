@@ -142,18 +142,26 @@ class Scope:
             return self._unknown(expression, unknown[1], column)
         message = message.removesuffix(" [INVALID_ARGUMENT]")
         code = "expression-syntax" if message.startswith("Syntax error") else "expression-type"
-        message = message.replace("found no matching overload for", "no operation").replace("_", "") if code == "expression-type" else message
+        message = (
+            message.replace("found no matching overload for", "no operation").replace("_", "")
+            if code == "expression-type"
+            else message
+        )
         return ExpressionError(expression, message, column, code)
 
     def _unknown(self, expression: str, name: str, column: int) -> ExpressionError:
         from specdec.config.suggest import nearest
 
-        dotted = next((m for m in _NAME.finditer(expression) if m[0].startswith(name) or m.start() < column <= m.end()), None)
+        dotted = next(
+            (m for m in _NAME.finditer(expression) if m[0].startswith(name) or m.start() < column <= m.end()), None
+        )
         written = dotted[0] if dotted else name
         bare = written.removeprefix("known.")
         near = nearest(bare, self.types)
         hint = f"; did you mean '{near}'?" if near else ""
-        return ExpressionError(expression, f"unknown name '{written}'{hint}", dotted.start() + 1 if dotted else column, "unknown-name")
+        return ExpressionError(
+            expression, f"unknown name '{written}'{hint}", dotted.start() + 1 if dotted else column, "unknown-name"
+        )
 
 
 def placeholders(template: str) -> Iterable[tuple[int, str]]:
@@ -234,7 +242,9 @@ def record_scope(record: SpeculatorRecord, variables: Mapping[str, Variable]) ->
 
 def identity_scope(facts: Mapping[str, FactSpec], variables: Mapping[str, Variable]) -> Scope:
     """What ``declares`` may use: facts that every checkpoint is asked for, before a method is known."""
-    types = {name: variable.type for name, variable in variables.items() if name.startswith("draft.")} | fact_types(facts)
+    types = {name: variable.type for name, variable in variables.items() if name.startswith("draft.")} | fact_types(
+        facts
+    )
     defaults = {name: variable.default for name, variable in variables.items()}
     return Scope(types, defaults | {f"draft.{name}": fact.default for name, fact in facts.items()})
 
@@ -258,7 +268,9 @@ def _functions() -> list[Any]:
 
     declared = []
     for name, (parameters, result, run) in functions.FUNCTIONS.items():
-        overload = cel.Overload(f"specdec_{name}", _cel_type(result), [_cel_type(kind) for kind in parameters], False, run)
+        overload = cel.Overload(
+            f"specdec_{name}", _cel_type(result), [_cel_type(kind) for kind in parameters], False, run
+        )
         declared.append(cel.FunctionDecl(name, [overload]))
     return declared
 

@@ -83,14 +83,21 @@ def load_class(record: SpeculatorRecord, attribute: str = "implementation") -> A
     qualified = getattr(record, attribute)
     where = f"{record.name} ({record.origin})"
     if qualified is None:
-        raise RecordError("no-implementation", f"{where} names no {attribute}", record.source, f"add {attribute}: package.module:Class")
+        raise RecordError(
+            "no-implementation",
+            f"{where} names no {attribute}",
+            record.source,
+            f"add {attribute}: package.module:Class",
+        )
     module_name, _, class_name = qualified.partition(":")
     try:
         from importlib import import_module
 
         found = getattr(import_module(module_name), class_name)
     except ModuleNotFoundError as error:
-        raise RecordError("class-not-found", f"{where} names {qualified}: no module {error.name!r}", record.source, "install it") from None
+        raise RecordError(
+            "class-not-found", f"{where} names {qualified}: no module {error.name!r}", record.source, "install it"
+        ) from None
     except AttributeError:
         message = f"{where} names {qualified}, but {module_name} has no {class_name}"
         raise RecordError("class-not-found", message, record.source, "correct the name of the class") from None
@@ -103,7 +110,12 @@ def _check_class(found: Any, qualified: str, where: str, source: Source | None) 
     from specdec.speculators.base import BaseSpeculator
 
     if not (isinstance(found, type) and issubclass(found, BaseSpeculator)):
-        raise RecordError("class-not-a-speculator", f"{where} names {qualified}, which is no BaseSpeculator", source, "derive the class from it")
+        raise RecordError(
+            "class-not-a-speculator",
+            f"{where} names {qualified}, which is no BaseSpeculator",
+            source,
+            "derive the class from it",
+        )
     missing = sorted(getattr(found, "__abstractmethods__", ()))
     if missing:
         message = f"{where} names {qualified}, which lacks: {', '.join(missing)}"
@@ -172,7 +184,9 @@ def required_methods() -> frozenset[str]:
     file = Path(__file__).resolve().parents[1] / "speculators" / "base.py"
     base = next(node for node in _nodes(file) if isinstance(node, ast.ClassDef) and node.name == "BaseSpeculator")
     functions = (node for node in base.body if isinstance(node, ast.FunctionDef))
-    return frozenset(node.name for node in functions if any(ast.unparse(d).endswith("abstractmethod") for d in node.decorator_list))
+    return frozenset(
+        node.name for node in functions if any(ast.unparse(d).endswith("abstractmethod") for d in node.decorator_list)
+    )
 
 
 def _nodes(file: Path) -> Iterator[ast.AST]:

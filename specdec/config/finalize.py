@@ -21,7 +21,16 @@ from specdec.config.target_side import Target
 from specdec.config.verification import LOSSY, verification
 from specdec.config.wiring import shared_weights, step_to_layer, vocab_mode
 
-INTERNAL = ("keys", "tensor_names", "has_tensors", "file_format", "speculators_format", "lm_head", "embed_tokens", "draft_to_target")
+INTERNAL = (
+    "keys",
+    "tensor_names",
+    "has_tensors",
+    "file_format",
+    "speculators_format",
+    "lm_head",
+    "embed_tokens",
+    "draft_to_target",
+)
 BY_PERSON = ("user", "command line")
 Values = dict[str, Found | None]
 
@@ -54,7 +63,9 @@ class Parts:
     diagnostics: tuple[Diagnostic, ...] = field(default=())
 
 
-def finalize(parts: Parts, scope: Scope, settings: Settings, target: Target) -> tuple[SpeculativeConfig, list[Diagnostic]]:
+def finalize(
+    parts: Parts, scope: Scope, settings: Settings, target: Target
+) -> tuple[SpeculativeConfig, list[Diagnostic]]:
     """The finalized configuration and the findings about engine and memory."""
     record, options = parts.record, parts.options
     k = int(options[K].value)
@@ -74,7 +85,13 @@ def finalize(parts: Parts, scope: Scope, settings: Settings, target: Target) -> 
     option_values = {name: options[name].value if name in options else None for name in record.options}
     source = canonical_source(parts, settings, k)
     provenance = origins(parts, groups)
-    hashed = {"method": record.name, K: k, "options": {n: v for n, v in option_values.items() if n != MODEL}, **plain, "numbers": numbers}
+    hashed = {
+        "method": record.name,
+        K: k,
+        "options": {n: v for n, v in option_values.items() if n != MODEL},
+        **plain,
+        "numbers": numbers,
+    }
     every = (*parts.diagnostics, *findings)
     config = SpeculativeConfig(
         method=record.name,
@@ -87,7 +104,9 @@ def finalize(parts: Parts, scope: Scope, settings: Settings, target: Target) -> 
         sampling=Namespace(plain["sampling"]),
         wiring=Namespace(plain["wiring"]),
         verification=Namespace(plain["verification"]),
-        numbers=Namespace({**numbers, "pcp_unsupported_reason": pcp_reason(parts, scope), **changed_capabilities(parts)}),
+        numbers=Namespace(
+            {**numbers, "pcp_unsupported_reason": pcp_reason(parts, scope), **changed_capabilities(parts)}
+        ),
         resources=Namespace(resources),
         changes=effects.changes,
         warnings=tuple(d for d in every if d.severity == "warning"),
@@ -107,7 +126,9 @@ def draft_values(parts: Parts, settings: Settings) -> Values:
     values: Values = {n: f for n, f in draft.facts.items() if n not in INTERNAL}
     values |= draft.settings
     values[MODEL] = parts.options.get(MODEL) or (settings.target.get(MODEL) if draft.same else None)
-    values["same_checkpoint"] = Found(draft.same, Origin("derived", "no draft of its own is named" if draft.same else "own checkpoint"))
+    values["same_checkpoint"] = Found(
+        draft.same, Origin("derived", "no draft of its own is named" if draft.same else "own checkpoint")
+    )
     values["architecture"] = architecture(parts.record, draft.facts.get("architectures"))
     return values
 
@@ -120,7 +141,10 @@ def architecture(record: SpeculatorRecord, declared: Found | None) -> Found | No
     prefix = (record.draft_model or "").rpartition(":")[2].removesuffix("Draft")
     if prefix.lower() in names[0].lower():
         return Found(names[0], declared.origin)
-    return Found(f"{prefix}{names[0]}", Origin("derived", "speculative.method", inputs=("draft.architectures", "speculative.method")))
+    return Found(
+        f"{prefix}{names[0]}",
+        Origin("derived", "speculative.method", inputs=("draft.architectures", "speculative.method")),
+    )
 
 
 def target_values(target: Target) -> Values:
@@ -148,7 +172,9 @@ def wiring_values(parts: Parts, target: Target, k: int) -> Values:
     values.setdefault("embed_tokens", None)
     values["draft_to_target"] = facts.get("draft_to_target")
     own_vocab = record.capabilities.get("draft_has_own_vocab", False)
-    values["vocab_mode"] = vocab_mode(parts.options, facts, target.facts, own_vocab) if MODEL in record.options else None
+    values["vocab_mode"] = (
+        vocab_mode(parts.options, facts, target.facts, own_vocab) if MODEL in record.options else None
+    )
     modules = facts.get("num_mtp_modules")
     values["step_to_layer"] = step_to_layer(k, modules.value if modules else None)
     return values
@@ -181,7 +207,9 @@ def resource_values(
         target_weights=target_weights,
         draft_weights=own.get("draft_weight_bytes", parts.draft.weight_bytes) if drafts else 0,
         target_kv=target_kv,
-        draft_kv=own.get("draft_kv_bytes_per_token", parts.draft.kv_bytes_per_token) if MODEL in parts.record.options else 0,
+        draft_kv=own.get("draft_kv_bytes_per_token", parts.draft.kv_bytes_per_token)
+        if MODEL in parts.record.options
+        else 0,
         draft_logits=own.get("draft_logits_bytes") or 0,
         engine={n: f.value for n, f in settings.engine.items() if f"engine.{n}" not in parts.block.composed.tainted},
     )
@@ -226,11 +254,17 @@ def canonical_source(parts: Parts, settings: Settings, k: int) -> dict[str, Any]
     for section in ("target", "engine", "sampling"):
         fields: Mapping[str, Found] = getattr(settings, section)
         written = {
-            n: f.value for n, f in fields.items() if f.origin.kind in BY_PERSON and not (section == "engine" and n in shared)
+            n: f.value
+            for n, f in fields.items()
+            if f.origin.kind in BY_PERSON and not (section == "engine" and n in shared)
         }
         if written:
             source[section] = written
-    return {name: source[name] for name in ("schema_version", "target", "speculative", "engine", "sampling") if name in source}
+    return {
+        name: source[name]
+        for name in ("schema_version", "target", "speculative", "engine", "sampling")
+        if name in source
+    }
 
 
 def origins(parts: Parts, groups: Mapping[str, Values]) -> dict[str, Origin]:

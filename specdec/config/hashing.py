@@ -14,7 +14,9 @@ _LOCATIONS = {"draft": ("model",), "target": ("model", "tokenizer")}
 def digest(parts: Mapping[str, Any]) -> str:
     """SHA-256 of the parts as canonical JSON, the locations of checkpoints left out; 64 hexadecimal digits."""
     kept = {
-        name: {k: v for k, v in value.items() if k not in _LOCATIONS.get(name, ())} if isinstance(value, Mapping) else value
+        name: {k: v for k, v in value.items() if k not in _LOCATIONS.get(name, ())}
+        if isinstance(value, Mapping)
+        else value
         for name, value in parts.items()
     }
     text = json.dumps(canonical(kept), sort_keys=True, separators=(",", ":"), ensure_ascii=True)

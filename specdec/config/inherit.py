@@ -65,7 +65,9 @@ def _setting(setting: str, spec: OptionSpec, own: Found | None, theirs: Found | 
         return Found(None, NONE_STATED) if side.known else None
     if own is not None:
         return own
-    return Found(AUTO if "string" in spec.types and setting != "revision" else None, Origin("record", f"default of {spec.name}"))
+    return Found(
+        AUTO if "string" in spec.types and setting != "revision" else None, Origin("record", f"default of {spec.name}")
+    )
 
 
 def _inherited(setting: str, spec: OptionSpec, theirs: Found | None, side: Side) -> Found | None:
@@ -109,7 +111,9 @@ def draft_model_len(
                 f"its rotary table is extended from {capacity} to {limit}"
             )
             fix = "nothing to do if acceptance holds at long context; else set speculative.max_model_len"
-            findings.append(Diagnostic("draft-positions-extended", "warning", "draft.max_position_embeddings", message, fix))
+            findings.append(
+                Diagnostic("draft-positions-extended", "warning", "draft.max_position_embeddings", message, fix)
+            )
             origin = Origin("derived", "the rotary table is only a cache", inputs=("engine.max_model_len",))
             positions = Found(limit, with_beaten(origin, [(positions.origin, capacity)]))
             capacity = limit
@@ -119,7 +123,9 @@ def draft_model_len(
                 f"longer requests go on without drafts from {capacity} tokens on"
             )
             fix = f"lower engine.max_model_len to {capacity}, or accept it by setting speculative.max_model_len: {capacity}"
-            findings.append(Diagnostic("draft-shorter-than-target", "warning", "draft.max_position_embeddings", message, fix))
+            findings.append(
+                Diagnostic("draft-shorter-than-target", "warning", "draft.max_position_embeddings", message, fix)
+            )
     if positions is not None:
         result["max_position_embeddings"] = positions
     until = strongest([(f.origin, f.value) for f in (own,) if f is not None])
@@ -128,18 +134,29 @@ def draft_model_len(
         if bounds:
             value, source = min(bounds, key=lambda pair: pair[0])
             inputs = ("draft.max_position_embeddings", "engine.max_model_len")
-            origin = source.origin if len(bounds) == 1 else Origin("derived", "the shorter of draft and engine", inputs=inputs)
+            origin = (
+                source.origin
+                if len(bounds) == 1
+                else Origin("derived", "the shorter of draft and engine", inputs=inputs)
+            )
             until = Found(value, origin)
     if until is not None:
         result["max_model_len"] = until
-        result["speculate_until"] = Found(until.value, Origin("derived", "drafting stops there", inputs=("draft.max_model_len",)))
+        result["speculate_until"] = Found(
+            until.value, Origin("derived", "drafting stops there", inputs=("draft.max_model_len",))
+        )
     return result, findings
 
 
 def check_settings(settings: Mapping[str, Found | None], facts: Mapping[str, Any], side: Side) -> list[Diagnostic]:
     """What an inherited dtype costs the draft, for the reader: a cast of its weights."""
     stored, chosen = facts.get(STATED["dtype"]), settings.get("dtype")
-    if stored in (None, AUTO) or chosen is None or chosen.value in (None, AUTO) or chosen.origin.kind in ("user", "command line"):
+    if (
+        stored in (None, AUTO)
+        or chosen is None
+        or chosen.value in (None, AUTO)
+        or chosen.origin.kind in ("user", "command line")
+    ):
         return []
     if stored == chosen.value or side.same_checkpoint:
         return []

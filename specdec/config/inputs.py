@@ -50,7 +50,9 @@ def _shaped(
     data = plain(raw, found, locate)
     if not isinstance(data, dict):
         message = f"a configuration must be a mapping, not {shown(raw)}"
-        found.append(Diagnostic("wrong-type", "error", "", message, "write 'speculative: {method: ngram}'", locate((), False)))
+        found.append(
+            Diagnostic("wrong-type", "error", "", message, "write 'speculative: {method: ngram}'", locate((), False))
+        )
         return Given(None, locate, (*problems, *found))
     return Given(data, locate, (*problems, *found), folder, document)
 
@@ -71,13 +73,22 @@ def plain(value: Any, found: list[Diagnostic], locate: Locate, path: tuple[Step,
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    found.append(_refused(path, f"is {shown(value)}, which is not text, a number, true, false, a list or a mapping", locate))
+    found.append(
+        _refused(path, f"is {shown(value)}, which is not text, a number, true, false, a list or a mapping", locate)
+    )
     return None
 
 
 def _refused(path: tuple[Step, ...], problem: str, locate: Locate) -> Diagnostic:
     at = format_path(path)
-    return Diagnostic("wrong-type", "error", at, f"'{path[-1] if path else 'the file'}' {problem}", "write a plain value", locate(path, False))
+    return Diagnostic(
+        "wrong-type",
+        "error",
+        at,
+        f"'{path[-1] if path else 'the file'}' {problem}",
+        "write a plain value",
+        locate(path, False),
+    )
 
 
 def shown(value: Any) -> str:

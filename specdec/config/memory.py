@@ -9,7 +9,17 @@ from typing import Any
 from specdec.config.checkpoint.value import Checkpoint
 from specdec.config.diagnostics import Diagnostic
 
-BYTES = {"float64": 8, "float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2, "fp8": 1, "int8": 1, "uint8": 1}
+BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float": 4,
+    "float16": 2,
+    "half": 2,
+    "bfloat16": 2,
+    "fp8": 1,
+    "int8": 1,
+    "uint8": 1,
+}
 STORED = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 LOGITS_BYTES = 4  # kept draft logits are float32
 
@@ -27,7 +37,8 @@ def weight_bytes(checkpoint: Checkpoint | None, facts: Mapping[str, Any]) -> int
         return None
     default = BYTES.get(str(facts.get("dtype")), 2)
     return sum(
-        math.prod(shape) * STORED.get(checkpoint.tensor_dtypes.get(name, ""), default) for name, shape in checkpoint.tensors.items()
+        math.prod(shape) * STORED.get(checkpoint.tensor_dtypes.get(name, ""), default)
+        for name, shape in checkpoint.tensors.items()
     )
 
 
@@ -86,7 +97,10 @@ def plan_memory(
     reserve = engine.get("min_kv_bytes") or 0
     if have is None or need + reserve <= have:
         return numbers, []
-    parts = [f"target weights {target_weights}" if target_weights else "", f"draft weights {draft_weights}" if draft_weights else ""]
+    parts = [
+        f"target weights {target_weights}" if target_weights else "",
+        f"draft weights {draft_weights}" if draft_weights else "",
+    ]
     parts += [f"kept draft logits {draft_logits}" if draft_logits else ""]
     what = " + ".join(p for p in parts if p)
     message = f"{what} = {need} bytes, but memory_bytes {memory} x gpu_memory_utilization {share:g} is {have} bytes"

@@ -42,7 +42,11 @@ class Choice:
 
 
 def find_draft(
-    record: SpeculatorRecord | None, model: str | None, given: Checkpoint | None, target: Checkpoint | None, target_model: str | None
+    record: SpeculatorRecord | None,
+    model: str | None,
+    given: Checkpoint | None,
+    target: Checkpoint | None,
+    target_model: str | None,
 ) -> DraftCheckpoint:
     """Given config first, then the path, then the target's own checkpoint where the method may live inside it."""
     if record is not None and MODEL not in record.options:
@@ -84,7 +88,9 @@ def choose(
         family = found.known_not_implemented
         message = f"the draft is {family.title}: {family.message}"
         fix = "use a draft of a method from 'specdec list'"
-        return Choice(None, diagnostics=(Diagnostic("draft-not-implemented", "error", "speculative.model", message, fix),))
+        return Choice(
+            None, diagnostics=(Diagnostic("draft-not-implemented", "error", "speculative.model", message, fix),)
+        )
     if found.record is None:
         return Choice(None, diagnostics=(_not_inferable(found, draft, target, model, registry),))
     detected = registry.records[found.record]
@@ -106,7 +112,11 @@ def target_verdict(
         message = f"the target {rule.name} does not work with method {record.name!r}"
         message += f": {rule.reason}" if rule.reason else ""
         message += f"; it allows {allowed}" if allowed else ""
-        fix = f"use {allowed.replace(', ', ' or ')}" if allowed else f"use a method other than {', '.join(rule.denied_methods)}"
+        fix = (
+            f"use {allowed.replace(', ', ' or ')}"
+            if allowed
+            else f"use a method other than {', '.join(rule.denied_methods)}"
+        )
         return [Diagnostic("method-denied-by-target", "error", "speculative.method", message, fix, source)]
     return []
 
@@ -127,16 +137,26 @@ def _not_inferable(
     else:
         message = "no method is given, and there is no draft checkpoint that declares one"
     candidates = list(found.candidates) or _candidates(checkpoint, model, target, registry)
-    fix = "set speculative.method" + (f" to {' or '.join(candidates)}" if candidates else "; 'specdec list' names all methods")
+    fix = "set speculative.method" + (
+        f" to {' or '.join(candidates)}" if candidates else "; 'specdec list' names all methods"
+    )
     return Diagnostic("method-not-inferable", "error", "speculative.method", message, fix)
 
 
-def _candidates(checkpoint: Checkpoint | None, model: str | None, target: Checkpoint | None, registry: Registry) -> list[str]:
+def _candidates(
+    checkpoint: Checkpoint | None, model: str | None, target: Checkpoint | None, registry: Registry
+) -> list[str]:
     """Methods that fit what is there: those of a draft when one is named, else those that need none."""
     records = [r for r in registry.records.values() if r.capabilities.get("proposes_draft_tokens", True)]
     if checkpoint is not None or model is not None:
-        return [r.name for r in records if r.options.get(MODEL) is not None and r.options[MODEL].required and not r.extends]
+        return [
+            r.name for r in records if r.options.get(MODEL) is not None and r.options[MODEL].required and not r.extends
+        ]
     names = [r.name for r in records if MODEL not in r.options and not r.capabilities.get("combines_speculators")]
-    if target is not None and (inside := detect(registry, replace(target, role="draft"))).record and not inside.fallback:
+    if (
+        target is not None
+        and (inside := detect(registry, replace(target, role="draft"))).record
+        and not inside.fallback
+    ):
         names = [str(inside.record), *names]
     return names

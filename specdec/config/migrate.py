@@ -34,7 +34,9 @@ class Migration:
     tree: dict[str, Any] = field(default_factory=dict)
 
     def say(self, code: str, severity: Severity, path: str, message: str, fix: str | None, text: str) -> None:
-        self.diagnostics.append(Diagnostic(code, severity, path, message, fix, Source("command line", text=text or None)))
+        self.diagnostics.append(
+            Diagnostic(code, severity, path, message, fix, Source("command line", text=text or None))
+        )
 
     def put(self, path: str, value: Any, text: str) -> None:
         """Store a value; a second one for the same place is an error, not a silent replacement."""

@@ -27,7 +27,9 @@ class Block:
     composed: Composed
     path: tuple[Step, ...]
     implied: Mapping[str, Any]
-    outer: tuple[Step, ...] = ()  # of a chain's member: the chain's own block, whose options hold where the member has none
+    outer: tuple[
+        Step, ...
+    ] = ()  # of a chain's member: the chain's own block, whose options hold where the member has none
 
     @property
     def label(self) -> str:
@@ -87,7 +89,9 @@ def missing(record: SpeculatorRecord, block: Block, options: Mapping[str, Found]
         message = f"{record.name} needs '{name}'"
         if name == K:
             message += " (tokens drafted per round), and no checkpoint says it"
-        fix = f"set {block.at(name)}" + (" to a draft checkpoint" if name == MODEL else f", for example {block.at(name)}=3" if name == K else "")
+        fix = f"set {block.at(name)}" + (
+            " to a draft checkpoint" if name == MODEL else f", for example {block.at(name)}=3" if name == K else ""
+        )
         findings.append(Diagnostic("missing-required", "error", block.at(name), message, fix, method_at))
     return findings
 
@@ -106,7 +110,9 @@ def _written(spec: OptionSpec, block: Block) -> tuple[list[Candidate], list[Diag
         same_block = one.detail.rpartition(".")[0] == other.detail.rpartition(".")[0]
         if same_block and one.kind == other.kind and one.detail != other.detail and a != b:
             message = f"{one.detail} is {shown(a)} and {other.detail} is {shown(b)}; they are one option"
-            findings.append(Diagnostic("conflicting-values", "error", one.detail, message, f"remove {other.detail}", one.source))
+            findings.append(
+                Diagnostic("conflicting-values", "error", one.detail, message, f"remove {other.detail}", one.source)
+            )
     return candidates, findings
 
 
@@ -135,12 +141,21 @@ def _default(
         return []
     if value is MISSING:
         return []
-    kind = Origin("derived", rule["expr"], inputs=_stated(inputs, facts)) if inputs else Origin("record", f"default of {record.name}.{name}")
+    kind = (
+        Origin("derived", rule["expr"], inputs=_stated(inputs, facts))
+        if inputs
+        else Origin("record", f"default of {record.name}.{name}")
+    )
     return [(kind, value)]
 
 
 def _named(
-    group: str, rest: str, record: SpeculatorRecord, values: Mapping[str, Found | None], facts: Mapping[str, Found], block: Block
+    group: str,
+    rest: str,
+    record: SpeculatorRecord,
+    values: Mapping[str, Found | None],
+    facts: Mapping[str, Found],
+    block: Block,
 ) -> Found | None:
     name, *steps = rest.split(".")
     if group == "draft":
@@ -148,7 +163,13 @@ def _named(
     spec = record.options.get(name)
     found = values.get(name)
     literal = record.defaults.get(name)
-    fallback = literal if literal is not None and not isinstance(literal, Mapping) else spec.default if spec is not None else None
+    fallback = (
+        literal
+        if literal is not None and not isinstance(literal, Mapping)
+        else spec.default
+        if spec is not None
+        else None
+    )
     value = found.value if found is not None else fallback
     for step in steps:
         value = value.get(step) if isinstance(value, Mapping) else None
@@ -160,7 +181,9 @@ def _named(
 def _stated(inputs: Iterable[str], facts: Mapping[str, Found]) -> tuple[str, ...]:
     """The inputs that really had a value in the checkpoint, or all when none had."""
     names = tuple(inputs)
-    real = tuple(n for n in names if (f := facts.get(n.removeprefix("draft."))) is not None and f.origin.kind == "checkpoint")
+    real = tuple(
+        n for n in names if (f := facts.get(n.removeprefix("draft."))) is not None and f.origin.kind == "checkpoint"
+    )
     return real or names
 
 

@@ -209,7 +209,9 @@ def specializations(raw: Mapping[str, Mapping[str, str]]) -> dict[str, list[Spec
     return result
 
 
-def make_target(name: str, raw: Mapping[str, Any], text: Text, rule_sets: Mapping[str, Mapping[str, Entry]]) -> TargetRecord:
+def make_target(
+    name: str, raw: Mapping[str, Any], text: Text, rule_sets: Mapping[str, Mapping[str, Entry]]
+) -> TargetRecord:
     """A target record: what a family of target models allows or needs."""
     path = ("targets", name)
     layers = raw.get("default_aux_layers")

@@ -59,7 +59,9 @@ def findings(text: Text, registry: Registry) -> list[Diagnostic]:
 def first_problem(text: Text) -> None:
     """Raise ``RecordError`` for the first syntax or schema problem of a document."""
     for problem in (*text.diagnostics, *_against_schema(text)):
-        raise RecordError(problem.code, f"{problem.path}: {problem.message}".lstrip(": "), problem.source, problem.fix or "")
+        raise RecordError(
+            problem.code, f"{problem.path}: {problem.message}".lstrip(": "), problem.source, problem.fix or ""
+        )
 
 
 def _registry_with(text: Text) -> Registry:
@@ -76,9 +78,18 @@ def _against_schema(text: Text) -> Iterator[Diagnostic]:
 
     if not isinstance(text.value, Mapping):
         source = text.source(())
-        yield Diagnostic("wrong-type", "error", "", "a records file is a map with schema_version and speculators", "see the docs", source)
+        yield Diagnostic(
+            "wrong-type",
+            "error",
+            "",
+            "a records file is a map with schema_version and speculators",
+            "see the docs",
+            source,
+        )
         return
-    for error in sorted(Draft7Validator(schema()).iter_errors(text.value), key=lambda e: [str(p) for p in e.absolute_path]):
+    for error in sorted(
+        Draft7Validator(schema()).iter_errors(text.value), key=lambda e: [str(p) for p in e.absolute_path]
+    ):
         yield from _schema_finding(text, error)
 
 
@@ -93,11 +104,15 @@ def _schema_finding(text: Text, error: Any) -> Iterator[Diagnostic]:
                 near = nearest(str(key), known)
                 fix = f"write {near}" if near else "use one of: " + ", ".join(known)
                 message = f"unknown key '{key}'" + (f"; did you mean '{near}'?" if near else "")
-                yield Diagnostic("unknown-key", "error", format_path((*path, key)), message, fix, text.source((*path, key)))
+                yield Diagnostic(
+                    "unknown-key", "error", format_path((*path, key)), message, fix, text.source((*path, key))
+                )
     elif error.validator == "required":
         missing = [key for key in error.validator_value if key not in error.instance]
         message = f"missing: {', '.join(missing)}"
-        yield Diagnostic("missing-required", "error", format_path(path), message, f"add {missing[0]}", text.source(path))
+        yield Diagnostic(
+            "missing-required", "error", format_path(path), message, f"add {missing[0]}", text.source(path)
+        )
     else:
         allowed = error.schema.get("description") or error.validator
         shown = str(error.instance) if len(str(error.instance)) <= 60 else str(error.instance)[:57] + "..."
@@ -105,7 +120,10 @@ def _schema_finding(text: Text, error: Any) -> Iterator[Diagnostic]:
             values = error.validator_value if isinstance(error.validator_value, list) else [error.validator_value]
             message, fix = f"'{shown}' is not allowed", "use one of: " + ", ".join(str(v) for v in values)
         else:
-            message, fix = f"'{shown}' does not fit: {error.message if len(error.message) < 120 else error.validator}", str(allowed)
+            message, fix = (
+                f"'{shown}' does not fit: {error.message if len(error.message) < 120 else error.validator}",
+                str(allowed),
+            )
         code = "wrong-type" if error.validator == "type" else "wrong-value"
         yield Diagnostic(code, "error", format_path(path), message, fix, text.value_source(path))
 
@@ -159,7 +177,14 @@ def _record_expressions(text: Text, name: str, scope: Scope, registry: Registry)
         where = (*path, "specializes", parent)
         if parent not in registry.owners:
             names = ", ".join(registry.owners)
-            yield Diagnostic("unknown-record", "error", format_path(where), f"there is no record '{parent}'", f"use one of: {names}", text.source(where))
+            yield Diagnostic(
+                "unknown-record",
+                "error",
+                format_path(where),
+                f"there is no record '{parent}'",
+                f"use one of: {names}",
+                text.source(where),
+            )
         elif expression != "declares":
             parent_scope = record_scope(registry.records[parent], registry.variables)
             yield from _check(text, where, expression, "bool", parent_scope)
@@ -175,7 +200,9 @@ def _inherited(text: Text, name: str, registry: Registry) -> Iterator[Diagnostic
     for rule in record.rules:
         shown = [expression for template in (rule.message, rule.fix or "") for _, expression in placeholders(template)]
         for expression in (rule.when, rule.check, *shown):
-            yield from _taken_over(scope, expression, f"rule {rule.id}", f"drop it: rules: {{drop: [{rule.id}]}}", source)
+            yield from _taken_over(
+                scope, expression, f"rule {rule.id}", f"drop it: rules: {{drop: [{rule.id}]}}", source
+            )
     for number, formula in {**record.derive, **record.resources}.items():
         if number not in own:
             yield from _taken_over(scope, formula, number, f"state {number} in this record", source)
@@ -202,24 +229,52 @@ def _record_values(text: Text, name: str, record: Any, registry: Registry) -> It
         if problem:
             source = option.source or text.source(("speculators", name))
             message = f"the default of {option.name} does not fit: {problem}"
-            yield Diagnostic("wrong-value", "error", f"speculators.{name}.options.{option.name}", message, "correct the default", source)
+            yield Diagnostic(
+                "wrong-value",
+                "error",
+                f"speculators.{name}.options.{option.name}",
+                message,
+                "correct the default",
+                source,
+            )
     types = registry.scope(name).types
     for i, factor in enumerate(record.hash_factors):
         if factor not in types:
             source = text.source(("speculators", name, "hash_factors", i))
             message = f"the hash factor {factor} is not a name of {name}"
-            yield Diagnostic("unknown-name", "error", f"speculators.{name}.hash_factors", message, "name an option, fact or capability", source)
+            yield Diagnostic(
+                "unknown-name",
+                "error",
+                f"speculators.{name}.hash_factors",
+                message,
+                "name an option, fact or capability",
+                source,
+            )
     for key, rule in record.defaults.items():
         origins = (rule.get("from") or ()) if isinstance(rule, Mapping) else ()
         for origin in [origins] if isinstance(origins, str) else origins:
             if not any(origin == known or origin.startswith(f"{known}.") for known in types):
                 source = text.source(("speculators", name, "defaults", key))
                 message = f"the default of {key} comes from {origin}, which is not a name of {name}"
-                yield Diagnostic("unknown-name", "error", f"speculators.{name}.defaults.{key}", message, "name an option or fact", source)
+                yield Diagnostic(
+                    "unknown-name",
+                    "error",
+                    f"speculators.{name}.defaults.{key}",
+                    message,
+                    "name an option or fact",
+                    source,
+                )
         if key not in record.options and key.removeprefix("engine.") not in section_fields()["engine"]:
             source = text.source(("speculators", name, "defaults", key))
             message = f"there is a default for {key}, which is not an option of {name}"
-            yield Diagnostic("unknown-key", "error", f"speculators.{name}.defaults.{key}", message, "define the option, or remove the default", source)
+            yield Diagnostic(
+                "unknown-key",
+                "error",
+                f"speculators.{name}.defaults.{key}",
+                message,
+                "define the option, or remove the default",
+                source,
+            )
 
 
 def _other_expressions(text: Text, registry: Registry) -> Iterator[Diagnostic]:
@@ -233,7 +288,9 @@ def _other_expressions(text: Text, registry: Registry) -> Iterator[Diagnostic]:
     for name, target in (text.value.get("targets") or {}).items():
         for i, layer in enumerate((target or {}).get("default_aux_layers") or ()):
             yield from _check(text, ("targets", name, "default_aux_layers", i), str(layer), "int", everything)
-        for where, expression, expected in _rule_expressions((target or {}).get("rules") or (), ("targets", name, "rules")):
+        for where, expression, expected in _rule_expressions(
+            (target or {}).get("rules") or (), ("targets", name, "rules")
+        ):
             yield from _check(text, where, expression, expected, everything)
     for name, rules in (text.value.get("rule_sets") or {}).items():
         for where, expression, expected in _rule_expressions(rules, ("rule_sets", name)):
@@ -261,4 +318,11 @@ def _check(text: Text, path: _Path, expression: str, expected: str, scope: Scope
         if expected in ("bool", "int") and kind not in (expected, "dyn"):
             words = {"bool": "true or false", "int": "an integer"}
             message = f"gives {kind}, must give {words[expected]}"
-            yield Diagnostic("expression-type", "error", format_path(path), message, "compare or convert the value", text.value_source(path, offset))
+            yield Diagnostic(
+                "expression-type",
+                "error",
+                format_path(path),
+                message,
+                "compare or convert the value",
+                text.value_source(path, offset),
+            )

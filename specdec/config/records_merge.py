@@ -55,7 +55,9 @@ def deep_merge(base: Any, over: Any) -> Any:
     return over
 
 
-def merge(name: str, text: Text, sets: Mapping[str, Mapping[str, Mapping[str, Entry]]], parent: Merged | None) -> Merged:
+def merge(
+    name: str, text: Text, sets: Mapping[str, Mapping[str, Mapping[str, Entry]]], parent: Merged | None
+) -> Merged:
     """The record ``name`` of ``text`` on top of ``parent``; ``sets`` are the named option, fact and rule sets."""
     path: tuple[Any, ...] = ("speculators", name)
     raw: Mapping[str, Any] = text.value["speculators"][name] or {}
@@ -102,13 +104,19 @@ def _without(defaults: Mapping[str, Any], dropped: Iterable[str]) -> dict[str, A
 
 
 def _entries(
-    inherited: Mapping[str, Entry], section: Any, text: Text, path: tuple[Any, ...], sets: Mapping[str, Mapping[str, Entry]]
+    inherited: Mapping[str, Entry],
+    section: Any,
+    text: Text,
+    path: tuple[Any, ...],
+    sets: Mapping[str, Mapping[str, Entry]],
 ) -> dict[str, Entry]:
     entries = dict(inherited)
     for i, name in enumerate(section.get("use") or ()):
         if name not in sets:
             source = text.source((*path, "use", i))
-            raise RecordError("unknown-set", f"there is no set {name!r}; there is: {', '.join(sets)}", source, "name one of these")
+            raise RecordError(
+                "unknown-set", f"there is no set {name!r}; there is: {', '.join(sets)}", source, "name one of these"
+            )
         entries.update(sets[name])
     for key, entry in named(section.get("define") or {}, text, (*path, "define")):
         base = entries.get(key)

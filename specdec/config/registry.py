@@ -87,7 +87,9 @@ class Registry:
     def fact_sets(self) -> Mapping[str, Mapping[str, Any]]:
         """Named sets of facts that several checkpoints share."""
         sets = self._sets["fact_sets"]
-        return {name: {key: build.make_fact(key, entry) for key, entry in group.items()} for name, group in sets.items()}
+        return {
+            name: {key: build.make_fact(key, entry) for key, entry in group.items()} for name, group in sets.items()
+        }
 
     @cached_property
     def known(self) -> Mapping[str, KnownFamily]:
@@ -207,9 +209,13 @@ class Registry:
             return merge(name, document.text, self._sets, None)
         if parent_name not in self.owners:
             names = ", ".join(self.owners)
-            raise RecordError("unknown-record", f"extends {parent_name!r}, but there is only: {names}", source, "name a record")
+            raise RecordError(
+                "unknown-record", f"extends {parent_name!r}, but there is only: {names}", source, "name a record"
+            )
         if parent_name in (*below, name):
-            raise RecordError("extends-cycle", f"{name!r} extends itself through {parent_name!r}", source, "break the cycle")
+            raise RecordError(
+                "extends-cycle", f"{name!r} extends itself through {parent_name!r}", source, "break the cycle"
+            )
         parent = self._merged(parent_name, (*below, name))
         result = merge(name, document.text, self._sets, parent)
         result.extends = (parent_name, *parent.extends)
@@ -222,7 +228,8 @@ class Registry:
             raw = document.text.value["speculators"][name] or {}
             declares = (raw.get("checkpoint") or {}).get("declares", "false")
             children[name] = {
-                parent: declares if when == "declares" else when for parent, when in (raw.get("specializes") or {}).items()
+                parent: declares if when == "declares" else when
+                for parent, when in (raw.get("specializes") or {}).items()
             }
         return build.specializations(children)
 

@@ -19,7 +19,9 @@ from specdec.config.speculator import Outcome, resolve_speculator
 from specdec.config.target_side import check_kv_dtype, check_length, check_parallel, given_checkpoint, read_target
 
 # warnings that say a value had to be guessed, or that something in a checkpoint is not understood
-GUESSES = frozenset({"aux-layers-defaulted", "unknown-checkpoint-field", "mask-token-missing", "missing-checkpoint-field"})
+GUESSES = frozenset(
+    {"aux-layers-defaulted", "unknown-checkpoint-field", "mask-token-missing", "missing-checkpoint-field"}
+)
 
 
 def resolve(

@@ -23,7 +23,9 @@ def run_rules(rules: Iterable[RuleSpec], scope: Scope, values: Mapping[str, Any]
                 findings.append(report(rule, scope, values, block))
         except ExpressionError as error:
             message = f"the rule {rule.id!r} cannot be evaluated: {error.message}"
-            findings.append(Diagnostic("record-expression", "error", rule.at, message, "correct the record", rule.source))
+            findings.append(
+                Diagnostic("record-expression", "error", rule.at, message, "correct the record", rule.source)
+            )
     return findings
 
 
@@ -39,7 +41,9 @@ def report(rule: RuleSpec, scope: Scope, values: Mapping[str, Any], block: Block
     """The finding of a broken rule, at the place in the user's file where there is one."""
     at = placed(rule.at, block)
     fix = scope.text(rule.fix, values) if rule.fix else None
-    return Diagnostic(rule.code or rule.id, rule.severity, at, scope.text(rule.message, values), fix, source_of(at, block))
+    return Diagnostic(
+        rule.code or rule.id, rule.severity, at, scope.text(rule.message, values), fix, source_of(at, block)
+    )
 
 
 def placed(at: str, block: Block) -> str:

@@ -80,5 +80,7 @@ def _ranked(composed: Composed, places: Sequence[str], name: str) -> tuple[list[
     for (one, a), (other, b) in pairwise(found):
         if one.kind == other.kind and a != b:
             message = f"{one.detail} is {shown(a)} and {other.detail} is {shown(b)}; they are one value"
-            findings.append(Diagnostic("conflicting-values", "error", one.detail, message, f"remove {other.detail}", one.source))
+            findings.append(
+                Diagnostic("conflicting-values", "error", one.detail, message, f"remove {other.detail}", one.source)
+            )
     return found, findings

@@ -31,7 +31,9 @@ class Namespace(Mapping[str, Any]):
         try:
             return self._values[name]
         except KeyError:
-            raise AttributeError(f"no value {name!r}; there is: {', '.join(sorted(self._values)) or 'nothing'}") from None
+            raise AttributeError(
+                f"no value {name!r}; there is: {', '.join(sorted(self._values)) or 'nothing'}"
+            ) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError("a finalized configuration cannot be changed; resolve again with an override")
@@ -89,7 +91,9 @@ class SpeculativeConfig:
     provenance: Mapping[str, Origin] = field(default_factory=dict, compare=False)
     hash_factors: tuple[Any, ...] = ()
     config_hash: str = ""
-    source: Mapping[str, Any] = field(default_factory=dict)  # the canonical user configuration that resolves to this value
+    source: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # the canonical user configuration that resolves to this value
     members: tuple[SpeculativeConfig, ...] = ()  # of a chain, in order of priority
 
     @property

@@ -54,7 +54,13 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared, outer: tuple[Step
     model = models[0][1] if models else None
     if twice := given_twice(models, shared):
         return Outcome(diagnostics=(*notices, *twice))
-    draft = find_draft(record, model, shared.given or shared.target.speculators, shared.target.checkpoint, shared.settings.value("target", MODEL))
+    draft = find_draft(
+        record,
+        model,
+        shared.given or shared.target.speculators,
+        shared.target.checkpoint,
+        shared.settings.value("target", MODEL),
+    )
     if shared.given is None and model is not None and draft.checkpoint is shared.target.speculators:
         draft = find_draft(record, model, None, shared.target.checkpoint, shared.settings.value("target", MODEL))
     chosen = choose(record, origin, draft, shared.target.checkpoint, model, registry)
@@ -114,7 +120,16 @@ def given_twice(models: list[Candidate], shared: Shared) -> tuple[Diagnostic, ..
         return ()
     origin, model = models[0]
     message = f"the draft is given twice: target.model is a speculator's checkpoint that names its own target, and {origin.detail} is {model!r}"
-    return (Diagnostic("conflicting-values", "error", origin.detail, message, f"remove {origin.detail}, or name the target itself", origin.source),)
+    return (
+        Diagnostic(
+            "conflicting-values",
+            "error",
+            origin.detail,
+            message,
+            f"remove {origin.detail}, or name the target itself",
+            origin.source,
+        ),
+    )
 
 
 def model_names(records: Iterable[SpeculatorRecord]) -> list[str]:
@@ -164,7 +179,9 @@ def complete(state: State, origin: Origin, findings: tuple[Diagnostic, ...], sha
         if state.scope.holds(rule.when, values) is True:
             capabilities[rule.name] = rule.value
     values |= {f"capabilities.{name}": value for name, value in capabilities.items()}
-    layers, more, settled = aux_layers(record, state.facts, shared.target.facts, state.options.get("aux_layers"), state.draft.checkpoint is not None)
+    layers, more, settled = aux_layers(
+        record, state.facts, shared.target.facts, state.options.get("aux_layers"), state.draft.checkpoint is not None
+    )
     known_guess = any(d.code == GUESSED for d in found)
     found = [d for d in found if d.code not in settled]
     found += [at_block(d, block) for d in more if not (d.code == GUESSED and known_guess)]
@@ -173,7 +190,9 @@ def complete(state: State, origin: Origin, findings: tuple[Diagnostic, ...], sha
     found += run_rules((*record.rules, *target_rules), state.scope, values, block)
     found += check_compatibility(record, shared.registry.features, state.scope, values, block)
     errors = any(d.severity == "error" for d in found)
-    parts = Parts(state.record, block, origin, state.options, draft, layers, capabilities, numbers, values, tuple(found))
+    parts = Parts(
+        state.record, block, origin, state.options, draft, layers, capabilities, numbers, values, tuple(found)
+    )
     if errors or state.k is None:
         return Outcome(diagnostics=tuple(found), provenance={f"{block.label}.method": origin})
     config, more_found = finalize(parts, state.scope, shared.settings, shared.target)
@@ -206,7 +225,9 @@ def draft_side(state: State, shared: Shared) -> tuple[Draft, dict[str, Any], lis
     own = state.options.get("max_model_len")
     lengths, findings = draft_model_len(own, record, facts, target.settings.get("max_model_len"), cache_only)
     findings += check_settings(settings, {n: f.value for n, f in facts.items()}, side)
-    findings += check_quantization(state.options.get("quantization"), settings.get("quantization"), target.settings, facts, side)
+    findings += check_quantization(
+        state.options.get("quantization"), settings.get("quantization"), target.settings, facts, side
+    )
     attention = attention_of(facts, "draft")
     if attention is not None:
         facts["attention"] = attention
@@ -222,5 +243,12 @@ def draft_side(state: State, shared: Shared) -> tuple[Draft, dict[str, Any], lis
     comparison = values.get("draft.tokenizer")
     if comparison in ("identical", "extended", "different"):
         values["draft.tokenizer_equal"] = comparison != "different"
-    draft = Draft(checkpoint, state.draft.same, facts, {**settings, **{n: f for n, f in lengths.items() if n not in facts}}, weights, kv)
+    draft = Draft(
+        checkpoint,
+        state.draft.same,
+        facts,
+        {**settings, **{n: f for n, f in lengths.items() if n not in facts}},
+        weights,
+        kv,
+    )
     return draft, values, [at_block(d, state.block) for d in findings]

@@ -81,7 +81,9 @@ def read_target(settings: Settings, given: Checkpoint | None, registry: Any) -> 
         verifier = lookup(checkpoint.config, VERIFIER)
         checkpoint = None
         if isinstance(verifier, str):
-            origin = with_beaten(Origin("checkpoint", VERIFIER), [(located["model"].origin, model)] if "model" in located else [])
+            origin = with_beaten(
+                Origin("checkpoint", VERIFIER), [(located["model"].origin, model)] if "model" in located else []
+            )
             located["model"] = Found(verifier, origin)
             checkpoint, more = load_checkpoint(verifier, role="target")
             findings += [as_unknown(d) for d in more]
@@ -130,7 +132,11 @@ def _overridden(found: Found, overrides: Found) -> Found:
 def final_settings(written: Mapping[str, Found], facts: Mapping[str, Found]) -> dict[str, Found]:
     """What was written, completed by what the config says: dtype, quantization, length, attention backend."""
     final = dict(written)
-    for name, fact in (("dtype", "torch_dtype"), ("quantization", "quant_method"), ("max_model_len", "max_position_embeddings")):
+    for name, fact in (
+        ("dtype", "torch_dtype"),
+        ("quantization", "quant_method"),
+        ("max_model_len", "max_position_embeddings"),
+    ):
         own, stated = written.get(name), facts.get(fact)
         if stated is not None and (own is None or own.value == AUTO):
             final[name] = stated
@@ -171,7 +177,9 @@ def check_length(target: Target) -> list[Diagnostic]:
         return []
     message = f"max_model_len is {served.value}, above the target's max_position_embeddings, {positions.value}"
     fix = f"lower it to {positions.value}, or say how positions are extended with target.hf_overrides (rope_scaling)"
-    return [Diagnostic("target-positions-exceeded", "warning", served.origin.detail, message, fix, served.origin.source)]
+    return [
+        Diagnostic("target-positions-exceeded", "warning", served.origin.detail, message, fix, served.origin.source)
+    ]
 
 
 def check_parallel(target: Target) -> list[Diagnostic]:
@@ -179,10 +187,14 @@ def check_parallel(target: Target) -> list[Diagnostic]:
     devices, heads = target.settings.get("tensor_parallel_size"), target.facts.get("num_attention_heads")
     if devices is None or heads is None or heads.value % devices.value == 0:
         return []
-    message = f"the target has {heads.value} attention heads, which do not split over tensor_parallel_size {devices.value}"
+    message = (
+        f"the target has {heads.value} attention heads, which do not split over tensor_parallel_size {devices.value}"
+    )
     fits = [n for n in range(1, devices.value) if heads.value % n == 0]
     fix = f"set tensor_parallel_size to {fits[-1] if fits else 1}"
-    return [Diagnostic("heads-not-divisible", "error", "engine.tensor_parallel_size", message, fix, devices.origin.source)]
+    return [
+        Diagnostic("heads-not-divisible", "error", "engine.tensor_parallel_size", message, fix, devices.origin.source)
+    ]
 
 
 def _texts(value: Any) -> bool:

@@ -15,9 +15,7 @@ MAX_WINDOW = 6
 LOSSY = "lossy-method"  # the code of the rule that says a mode is lossy
 
 
-def verification(
-    record: SpeculatorRecord, options: Mapping[str, Found], k: int, lossy: bool
-) -> dict[str, Found]:
+def verification(record: SpeculatorRecord, options: Mapping[str, Found], k: int, lossy: bool) -> dict[str, Found]:
     """Values of ``config.verification``; ``lossy`` when the record's rule about lossy modes fired."""
     standard = Found("standard", Origin("record", "the only mode"))
     greedy = Found("greedy", Origin("record", "drafts are not drawn from a distribution"))
@@ -30,9 +28,14 @@ def verification(
             values[name] = found
     length = options.get(LENGTH)
     if LENGTH in values and length is not None:
-        values[RATES] = Found(rates_of(float(length.value), k), Origin("derived", "from the mean length", inputs=(f"speculative.{LENGTH}",)))
+        values[RATES] = Found(
+            rates_of(float(length.value), k),
+            Origin("derived", "from the mean length", inputs=(f"speculative.{LENGTH}",)),
+        )
     if mode == WINDOW.split("_")[0] and WINDOW not in values:
-        values[WINDOW] = Found(min(MAX_WINDOW, k - 1), Origin("derived", "min(6, k - 1)", inputs=("speculative.num_speculative_tokens",)))
+        values[WINDOW] = Found(
+            min(MAX_WINDOW, k - 1), Origin("derived", "min(6, k - 1)", inputs=("speculative.num_speculative_tokens",))
+        )
     return values
 
 

@@ -17,7 +17,11 @@ GUESSED = "aux-layers-defaulted"
 
 
 def aux_layers(
-    record: SpeculatorRecord, facts: Mapping[str, Found], target: Mapping[str, Found], chosen: Found | None, known: bool = True
+    record: SpeculatorRecord,
+    facts: Mapping[str, Found],
+    target: Mapping[str, Found],
+    chosen: Found | None,
+    known: bool = True,
 ) -> tuple[Found | None, list[Diagnostic], frozenset[str]]:
     """Boundary ids that the target's forward must keep: the user's, else the draft's, else a guess that warns.
 
@@ -54,16 +58,24 @@ def check_user_ids(ids: Sequence[int], layers: int | None, origin: Origin) -> li
     at = f"speculative.{AUX_OPTION}"
     outside = [i for i in ids if i < 0 or (layers is not None and i > layers)]
     if outside:
-        limit = f"the target has {layers} layers, so boundaries run from 0 to {layers}" if layers is not None else "ids start at 0"
+        limit = (
+            f"the target has {layers} layers, so boundaries run from 0 to {layers}"
+            if layers is not None
+            else "ids start at 0"
+        )
         message = f"boundary {outside[0]} is out of range: {limit}"
         return [Diagnostic("layer-id-out-of-range", "error", at, message, "name layers of this target", origin.source)]
     if any(b <= a for a, b in pairwise(ids)):
         message = f"the layer ids {list(ids)} must increase strictly"
-        return [Diagnostic("layer-ids-not-increasing", "error", at, message, f"write {sorted(set(ids))}", origin.source)]
+        return [
+            Diagnostic("layer-ids-not-increasing", "error", at, message, f"write {sorted(set(ids))}", origin.source)
+        ]
     return []
 
 
-def vocab_mode(options: Mapping[str, Found], facts: Mapping[str, Found], target: Mapping[str, Found], own_vocab: bool) -> Found | None:
+def vocab_mode(
+    options: Mapping[str, Found], facts: Mapping[str, Found], target: Mapping[str, Found], own_vocab: bool
+) -> Found | None:
     """``same``, ``shared-prefix`` (equal ids up to padding), ``heterogeneous`` (matched by text) or ``reduced`` (mapped by d2t)."""
     ours, theirs = facts.get("vocab_size"), target.get("vocab_size")
     if _on(options, "use_heterogeneous_vocab"):
@@ -72,7 +84,13 @@ def vocab_mode(options: Mapping[str, Found], facts: Mapping[str, Found], target:
     full = theirs or ours
     if reduced is not None and full is not None and reduced.value < full.value:
         return Found("reduced", reduced.origin)
-    if own_vocab and ours is not None and theirs is not None and ours.value != theirs.value and _on(options, "allow_padded_vocab"):
+    if (
+        own_vocab
+        and ours is not None
+        and theirs is not None
+        and ours.value != theirs.value
+        and _on(options, "allow_padded_vocab")
+    ):
         return Found("shared-prefix", options["allow_padded_vocab"].origin)
     if ours is None and reduced is None:
         return None

@@ -34,7 +34,9 @@ class Drafts:
     """Draft tokens of R requests."""
 
     token_ids: torch.Tensor  # [R, K] int64, -1 = no draft here nor after
-    logits: torch.Tensor | None = None  # [R, K, V] the values drafts were drawn from, before temperature; None = one-hot
+    logits: torch.Tensor | None = (
+        None  # [R, K, V] the values drafts were drawn from, before temperature; None = one-hot
+    )
     confidences: torch.Tensor | None = None  # [R, K] probability that each draft is accepted, given those before
 
 
@@ -51,7 +53,9 @@ class TargetHandle:
     device: torch.device
     max_model_len: int
     tokenizer: Any | None = None
-    kv_cache: Any | None = None  # specdec.engine.kv_cache.SlotCache: read(slot, layer) gives a request's keys and values
+    kv_cache: Any | None = (
+        None  # specdec.engine.kv_cache.SlotCache: read(slot, layer) gives a request's keys and values
+    )
 
 
 class BaseSpeculator(ABC):

@@ -11,7 +11,16 @@ from specdec.config.source import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 # what callables take a code as their first or second argument, or as `code=`
-REPORTERS = {"Diagnostic", "fatal", "finding", "RecordError", "CheckpointFault", "ExpressionError", "_problem", "_wrong"}
+REPORTERS = {
+    "Diagnostic",
+    "fatal",
+    "finding",
+    "RecordError",
+    "CheckpointFault",
+    "ExpressionError",
+    "_problem",
+    "_wrong",
+}
 NAMED_BY_USERS = [
     "method-checkpoint-mismatch",
     "missing-checkpoint-field",

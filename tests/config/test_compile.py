@@ -57,13 +57,20 @@ def test_a_bad_option_is_a_finding(method: str, options: dict[str, Any], code: s
 
 def test_all_findings_come_together_and_say_where() -> None:
     where = Source("file", "run.yaml", 3, 5)
-    values, findings = validate_options(RECORDS["ngram"], {"prompt_lookup_max": 0, "prompt_lookup_min": "x"}, {"prompt_lookup_max": where})
+    values, findings = validate_options(
+        RECORDS["ngram"], {"prompt_lookup_max": 0, "prompt_lookup_min": "x"}, {"prompt_lookup_max": where}
+    )
     assert values is None
-    assert {d.path: d.source for d in findings} == {"speculative.prompt_lookup_max": where, "speculative.prompt_lookup_min": None}
+    assert {d.path: d.source for d in findings} == {
+        "speculative.prompt_lookup_max": where,
+        "speculative.prompt_lookup_min": None,
+    }
 
 
 def test_null_equals_absent_and_whole_floats_are_integers() -> None:
-    values, _ = validate_options(RECORDS["suffix"], {"suffix_decoding_max_tree_depth": None, "num_speculative_tokens": 8.0})
+    values, _ = validate_options(
+        RECORDS["suffix"], {"suffix_decoding_max_tree_depth": None, "num_speculative_tokens": 8.0}
+    )
     assert values is not None
     assert values["suffix_decoding_max_tree_depth"] == 24
     assert values["num_speculative_tokens"] == 8 and type(values["num_speculative_tokens"]) is int

@@ -111,7 +111,9 @@ def test_every_expression_of_every_record_compiles() -> None:
     count = 0
     for name, record in registry.records.items():
         scope = registry.scope(name)
-        shown_in_messages = [e for rule in record.rules for text in (rule.message, rule.fix or "") for _, e in placeholders(text)]
+        shown_in_messages = [
+            e for rule in record.rules for text in (rule.message, rule.fix or "") for _, e in placeholders(text)
+        ]
         conditions = [e for rule in record.rules for e in (rule.when, rule.check) if e]
         for expression in (*record.derive.values(), *record.resources.values(), *conditions, *shown_in_messages):
             scope.compile(expression)

@@ -44,7 +44,19 @@ READERS = {
     "speculators": {"chain"},
 }  # fmt: skip
 # option -> methods with which vLLM 0.33 accepts it and does nothing
-IGNORED_BY_VLLM = {"draft_tensor_parallel_size": {"eagle", "eagle3", "peagle", "mtp", "multi_module_mtp", "gemma4", "dflash", "dflash2", "lilicorr"}}
+IGNORED_BY_VLLM = {
+    "draft_tensor_parallel_size": {
+        "eagle",
+        "eagle3",
+        "peagle",
+        "mtp",
+        "multi_module_mtp",
+        "gemma4",
+        "dflash",
+        "dflash2",
+        "lilicorr",
+    }
+}
 
 
 @pytest.mark.parametrize("option", READERS)
@@ -70,7 +82,13 @@ def test_inheritance_is_a_stated_rule() -> None:
              for record in builtin().records.values() for option in record.options.values()}  # fmt: skip
     assert rules["dtype"] == {"target"}
     assert rules["kv_cache_dtype"] == {"target"}
-    assert rules["quantization"] == rules["hf_overrides"] == rules["revision"] == rules["trust_remote_code"] == {"same_checkpoint"}
+    assert (
+        rules["quantization"]
+        == rules["hf_overrides"]
+        == rules["revision"]
+        == rules["trust_remote_code"]
+        == {"same_checkpoint"}
+    )
     assert rules["attention_backend"] == {"never"}
 
 
@@ -81,7 +99,12 @@ HASH_FACTORS = {
     "eagle3": ["capabilities.uses_aux_hidden_states", "draft.config_hash", "draft.aux_layer_ids"],
     "mtp": ["capabilities.uses_aux_hidden_states", "draft.config_hash", "options.index_share_for_mtp_iteration"],
     "dflash": ["capabilities.uses_aux_hidden_states", "draft.config_hash", "draft.aux_layer_ids"],
-    "dspark": ["capabilities.uses_aux_hidden_states", "options.enable_adaptive_verification", "draft.config_hash", "draft.aux_layer_ids"],
+    "dspark": [
+        "capabilities.uses_aux_hidden_states",
+        "options.enable_adaptive_verification",
+        "draft.config_hash",
+        "draft.aux_layer_ids",
+    ],
     "extract_hidden_states": ["capabilities.uses_aux_hidden_states"],
 }
 

@@ -33,7 +33,9 @@ def test_a_record_carries_everything(name: str) -> None:
     assert record.implementation and set(record.engines) >= {"embedded", "vllm", "sglang"}
     assert all(option.summary.endswith(".") and option.types for option in record.options.values())
     assert all(fact.summary for fact in record.facts.values())
-    assert all(rule.message and rule.at and rule.fix for rule in record.rules), [r.id for r in record.rules if not r.fix]
+    assert all(rule.message and rule.at and rule.fix for rule in record.rules), [
+        r.id for r in record.rules if not r.fix
+    ]
     assert {"verify_width", "num_lookahead_tokens", "num_prefill_lookahead_tokens"} <= set(record.derive)
 
 
@@ -43,7 +45,9 @@ def test_the_word_embedded_says_whether_the_class_exists(name: str) -> None:
     module, _, class_name = str(record.implementation).partition(":")
     file = extend.module_file(module)
     present = file is not None and extend.class_methods(file, class_name) is not None
-    assert record.engines["embedded"] == ("yes" if present else "planned"), f"{record.implementation} present: {present}"
+    assert record.engines["embedded"] == ("yes" if present else "planned"), (
+        f"{record.implementation} present: {present}"
+    )
 
 
 def test_the_schema_is_valid_and_documents_every_field() -> None:

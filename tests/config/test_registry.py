@@ -13,7 +13,13 @@ from specdec.config import registry as registry_module
 from specdec.config.records_merge import RecordError
 from specdec.config.registry import UnknownSpeculatorError, builtin
 
-MINE = {"name": "mine", "title": "Mine", "summary": "A stricter lookup.", "extends": "ngram", "defaults": {"num_speculative_tokens": 3}}
+MINE = {
+    "name": "mine",
+    "title": "Mine",
+    "summary": "A stricter lookup.",
+    "extends": "ngram",
+    "defaults": {"num_speculative_tokens": 3},
+}
 NAMES = {
     "ngram_gpu": "ngram", "prompt_lookup": "ngram", "[ngram]": "ngram", "nextn": "mtp", "NEXTN": "mtp", "STANDALONE": "draft_model",
     "standalone": "draft_model", "EAGLE3": "eagle3", "Eagle": "eagle", "DFLASH": "dflash", "DSPARK": "dspark", "deepseek_mtp": "mtp",
@@ -35,7 +41,9 @@ def test_model_specific_names_are_deprecated_and_plain_ones_are_not() -> None:
     assert builtin().resolve_name("mtp")[1] is None
 
 
-@pytest.mark.parametrize(("name", "near"), [("eagel3", "eagle3"), ("ngramm", "ngram"), ("d_flash", "dflash"), ("mtpp", "mtp")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("eagel3", "eagle3"), ("ngramm", "ngram"), ("d_flash", "dflash"), ("mtpp", "mtp")]
+)
 def test_an_unknown_name_has_near_ones(name: str, near: str) -> None:
     with pytest.raises(UnknownSpeculatorError) as caught:
         builtin().resolve_name(name)
@@ -84,7 +92,9 @@ def test_a_class_path_of_another_kind_is_refused() -> None:
 
 
 def test_a_child_merges_maps_and_replaces_lists() -> None:
-    child = builtin().with_record({**MINE, "capabilities": {"supports_pcp": True}, "hash_factors": ["options.prompt_lookup_max"]})
+    child = builtin().with_record(
+        {**MINE, "capabilities": {"supports_pcp": True}, "hash_factors": ["options.prompt_lookup_max"]}
+    )
     record, parent = child.records["mine"], builtin().records["ngram"]
     assert record.capabilities == {**parent.capabilities, "supports_pcp": True}
     assert record.hash_factors == ("options.prompt_lookup_max",)
@@ -93,11 +103,17 @@ def test_a_child_merges_maps_and_replaces_lists() -> None:
 
 
 def test_rules_merge_by_id() -> None:
-    define = [{"id": "min-greater-than-max", "severity": "warning"}, {"id": "mine-too", "check": "k < 9", "at": "x", "message": "m", "fix": "f"}]
+    define = [
+        {"id": "min-greater-than-max", "severity": "warning"},
+        {"id": "mine-too", "check": "k < 9", "at": "x", "message": "m", "fix": "f"},
+    ]
     record = builtin().with_record({**MINE, "rules": {"define": define, "drop": ["schedule-gap"]}}).records["mine"]
     rules = {rule.id: rule for rule in record.rules}
     assert rules["min-greater-than-max"].severity == "warning"
-    assert rules["min-greater-than-max"].check == {r.id: r for r in builtin().records["ngram"].rules}["min-greater-than-max"].check
+    assert (
+        rules["min-greater-than-max"].check
+        == {r.id: r for r in builtin().records["ngram"].rules}["min-greater-than-max"].check
+    )
     assert "mine-too" in rules and "schedule-gap" not in rules
 
 
@@ -129,7 +145,9 @@ def test_register_at_run_time(registered: None, tmp_path: Path) -> None:
     assert "more" in registry_module.installed().records
     with pytest.raises(RecordError):
         specdec.register_speculator({**MINE, "title": "Another"})
-    result = specdec.resolve({"target": {"model": "./t"}, "speculative": {"method": "more"}}, target_config={"vocab_size": 8})
+    result = specdec.resolve(
+        {"target": {"model": "./t"}, "speculative": {"method": "more"}}, target_config={"vocab_size": 8}
+    )
     assert (result.unwrap().method, result.unwrap().num_speculative_tokens) == ("more", 3)
 
 

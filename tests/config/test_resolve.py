@@ -24,7 +24,13 @@ EAGLE3 = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32, "
 TARGET = {"model_type": "llama", "vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 8}
 
 JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.binary(max_size=2) | st.just(object()),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=6)
+    | st.binary(max_size=2)
+    | st.just(object()),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6) | st.integers(), inner, max_size=3),
     max_leaves=8,
 )
@@ -57,8 +63,14 @@ def check_shape(result: Resolution) -> None:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(JUNK, JUNK, JUNK, JUNK, JUNK, st.lists(st.text(max_size=12), max_size=2))
-def test_anything_ends_in_a_resolution(config: Any, target: Any, draft: Any, tensors: Any, more: Any, overrides: Any) -> None:
-    for value in (config, {"speculative": config}, {"speculative": {"method": "eagle3"}, "engine": config, "target": more}):
+def test_anything_ends_in_a_resolution(
+    config: Any, target: Any, draft: Any, tensors: Any, more: Any, overrides: Any
+) -> None:
+    for value in (
+        config,
+        {"speculative": config},
+        {"speculative": {"method": "eagle3"}, "engine": config, "target": more},
+    ):
         result = specdec.resolve(
             value, overrides, target_config=target, draft_config=draft, target_tensors=more, draft_tensors=tensors
         )
@@ -69,11 +81,19 @@ def test_anything_ends_in_a_resolution(config: Any, target: Any, draft: Any, ten
 @given(
     st.sampled_from(METHODS),
     st.dictionaries(st.sampled_from(OPTION_NAMES), JUNK | st.integers(1, 9), max_size=4),
-    st.dictionaries(st.sampled_from(FACT_NAMES), JUNK | st.integers(0, 200) | st.lists(st.integers(-1, 9), max_size=3), max_size=5),
+    st.dictionaries(
+        st.sampled_from(FACT_NAMES), JUNK | st.integers(0, 200) | st.lists(st.integers(-1, 9), max_size=3), max_size=5
+    ),
     st.dictionaries(st.sampled_from(FACT_NAMES), JUNK | st.integers(0, 200), max_size=4),
-    st.dictionaries(st.sampled_from(["fc.weight", "lm_head.weight", "embed_tokens.weight", "d2t"]), st.lists(st.integers(0, 200), max_size=3), max_size=3),
+    st.dictionaries(
+        st.sampled_from(["fc.weight", "lm_head.weight", "embed_tokens.weight", "d2t"]),
+        st.lists(st.integers(0, 200), max_size=3),
+        max_size=3,
+    ),
 )
-def test_known_names_with_any_values_end_in_a_resolution(method: Any, options: Any, draft: Any, target: Any, tensors: Any) -> None:
+def test_known_names_with_any_values_end_in_a_resolution(
+    method: Any, options: Any, draft: Any, target: Any, tensors: Any
+) -> None:
     result = specdec.resolve(
         {"speculative": {**options, "method": method}}, target_config=target, draft_config=draft, draft_tensors=tensors
     )
@@ -84,12 +104,38 @@ GOOD: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
     ({"method": "ngram", "num_speculative_tokens": 3}, None),
     ({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_match": "leftmost"}, None),
     ({"method": "suffix"}, None),
-    ({"method": "draft_model", "model": "./d", "num_speculative_tokens": 4, "draft_sample_method": "probabilistic"}, {"architectures": ["LlamaForCausalLM"], "vocab_size": 128}),
+    (
+        {"method": "draft_model", "model": "./d", "num_speculative_tokens": 4, "draft_sample_method": "probabilistic"},
+        {"architectures": ["LlamaForCausalLM"], "vocab_size": 128},
+    ),
     ({"method": "eagle3", "model": "./d", "num_speculative_tokens": 5}, EAGLE3),
-    ({"method": "eagle3", "model": "./d", "tree": {"steps": 2, "topk": 2, "verify_tokens": 5}, "quantization": "inherit"}, EAGLE3),
+    (
+        {
+            "method": "eagle3",
+            "model": "./d",
+            "tree": {"steps": 2, "topk": 2, "verify_tokens": 5},
+            "quantization": "inherit",
+        },
+        EAGLE3,
+    ),
     ({"method": "mtp", "model": "./d"}, {"model_type": "deepseek_mtp", "n_predict": 2}),
-    ({"model": "./d"}, {"architectures": ["DFlashDraftModel"], "block_size": 8, "dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 3]}}),
-    ({"method": "dspark", "model": "./d", "rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.5}, {"architectures": ["Qwen3DSparkModel"], "block_size": 7}),
+    (
+        {"model": "./d"},
+        {
+            "architectures": ["DFlashDraftModel"],
+            "block_size": 8,
+            "dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 3]},
+        },
+    ),
+    (
+        {
+            "method": "dspark",
+            "model": "./d",
+            "rejection_sample_method": "synthetic",
+            "synthetic_acceptance_length": 2.5,
+        },
+        {"architectures": ["Qwen3DSparkModel"], "block_size": 7},
+    ),
     ([{"method": "ngram", "num_speculative_tokens": 2}, {"method": "suffix", "num_speculative_tokens": 3}], None),  # type: ignore[list-item]
 ]
 ENGINES = st.fixed_dictionaries(
@@ -106,7 +152,11 @@ ENGINES = st.fixed_dictionaries(
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from(GOOD), ENGINES, st.dictionaries(st.sampled_from(["temperature", "top_p"]), st.floats(0.1, 1.0), max_size=2))
+@given(
+    st.sampled_from(GOOD),
+    ENGINES,
+    st.dictionaries(st.sampled_from(["temperature", "top_p"]), st.floats(0.1, 1.0), max_size=2),
+)
 def test_a_dump_resolves_to_the_same_value(good: Any, engine: Any, sampling: Any) -> None:
     user, draft = good
     inputs = {"target_config": TARGET, "draft_config": draft}
@@ -128,8 +178,15 @@ def test_only_the_model_differs_under_another_path(path: str) -> None:
     one, other = resolved("./d"), resolved(path)
     assert other.draft.model == path
     assert one.config_hash == other.config_hash
-    assert {k: v for k, v in one.draft.items() if k != "model"} == {k: v for k, v in other.draft.items() if k != "model"}
-    assert (one.numbers, one.wiring, one.engine, one.hash_factors) == (other.numbers, other.wiring, other.engine, other.hash_factors)
+    assert {k: v for k, v in one.draft.items() if k != "model"} == {
+        k: v for k, v in other.draft.items() if k != "model"
+    }
+    assert (one.numbers, one.wiring, one.engine, one.hash_factors) == (
+        other.numbers,
+        other.wiring,
+        other.engine,
+        other.hash_factors,
+    )
 
 
 def test_a_changed_value_changes_the_hash() -> None:
@@ -137,7 +194,12 @@ def test_a_changed_value_changes_the_hash() -> None:
         block = {"method": "eagle3", "model": "./d", "num_speculative_tokens": 3, **user}
         return specdec.resolve({"speculative": block}, draft_config=EAGLE3, target_config=TARGET).unwrap().config_hash
 
-    hashes = [hashed(), hashed(num_speculative_tokens=4), hashed(draft_sample_method="probabilistic"), hashed(aux_layers=[1, 2, 3])]
+    hashes = [
+        hashed(),
+        hashed(num_speculative_tokens=4),
+        hashed(draft_sample_method="probabilistic"),
+        hashed(aux_layers=[1, 2, 3]),
+    ]
     assert len(set(hashes)) == len(hashes)
 
 
@@ -147,7 +209,10 @@ NEEDS = {
     "gemma4": ({"model": "./d"}, {"model_type": "gemma4_assistant"}),
     "eagle": ({"model": "./d", "num_speculative_tokens": 2}, {"model_type": "eagle", "vocab_size": 128}),
     "eagle3": ({"model": "./d", "num_speculative_tokens": 2}, EAGLE3),
-    "peagle": ({"model": "./d", "num_speculative_tokens": 2}, {"architectures": ["PEagleDraftModel"], "mask_token_id": 3}),
+    "peagle": (
+        {"model": "./d", "num_speculative_tokens": 2},
+        {"architectures": ["PEagleDraftModel"], "mask_token_id": 3},
+    ),
 }
 ALIASES = [(alias.name, record) for record, alias in builtin().aliases.values()]
 
@@ -175,7 +240,9 @@ def test_published_draft_configs_resolve_without_a_method(file: Path) -> None:
     assert not {d.path for d in result.warnings if d.code == "unknown-checkpoint-field"}
 
 
-@pytest.mark.parametrize("file", [f for f in DRAFT_CONFIGS if "dflash" in f.stem or "dspark" in f.stem], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "file", [f for f in DRAFT_CONFIGS if "dflash" in f.stem or "dspark" in f.stem], ids=lambda p: p.stem
+)
 def test_block_drafts_know_their_k_and_layers(file: Path) -> None:
     draft = json.loads(file.read_text())
     config = specdec.resolve({"speculative": {"model": "./d"}}, draft_config=draft).unwrap()
@@ -187,15 +254,30 @@ def test_block_drafts_know_their_k_and_layers(file: Path) -> None:
 
 def test_the_environment_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     user = {"method": "eagle3", "model": "./d", "num_speculative_tokens": 3}
-    inputs: dict[str, Any] = {"target_config": {**TARGET, "max_position_embeddings": 256}, "draft_config": {**EAGLE3, "max_position_embeddings": 32}}
+    inputs: dict[str, Any] = {
+        "target_config": {**TARGET, "max_position_embeddings": 256},
+        "draft_config": {**EAGLE3, "max_position_embeddings": 32},
+    }
     before = specdec.resolve({"speculative": user}, **inputs)
-    for name in ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "VLLM_USE_V2_MODEL_RUNNER", "ALLOW_LONGER"):
+    for name in (
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+        "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
+        "VLLM_USE_V2_MODEL_RUNNER",
+        "ALLOW_LONGER",
+    ):
         monkeypatch.setenv(name, "1")
     assert specdec.resolve({"speculative": user}, **inputs) == before
 
 
 def test_inputs_are_not_changed() -> None:
-    user = {"speculative": {"method": "EAGLE3", "model": "./d", "num_speculative_tokens": None, "tree": {"steps": 2, "topk": 1, "verify_tokens": 3}}}
+    user = {
+        "speculative": {
+            "method": "EAGLE3",
+            "model": "./d",
+            "num_speculative_tokens": None,
+            "tree": {"steps": 2, "topk": 1, "verify_tokens": 3},
+        }
+    }
     draft, target = dict(EAGLE3), dict(TARGET)
     kept = copy.deepcopy((user, draft, target))
     specdec.resolve(user, ["engine.seed=3"], draft_config=draft, target_config=target)
@@ -208,7 +290,10 @@ def test_an_explicit_null_equals_an_absent_key() -> None:
     nulls = {name: None for name in record.options if name not in user}
     plain = specdec.resolve({"speculative": user}, draft_config=EAGLE3).unwrap()
     assert specdec.resolve({"speculative": {**nulls, **user}}, draft_config=EAGLE3).unwrap() == plain
-    assert specdec.resolve({"speculative": user, "engine": None, "sampling": {"seed": None}}, draft_config=EAGLE3).unwrap() == plain
+    assert (
+        specdec.resolve({"speculative": user, "engine": None, "sampling": {"seed": None}}, draft_config=EAGLE3).unwrap()
+        == plain
+    )
 
 
 def test_a_finalized_config_is_frozen() -> None:
@@ -229,8 +314,20 @@ def test_errors_are_raised_together_by_unwrap() -> None:
 def test_every_value_has_an_origin() -> None:
     user = {"method": "eagle3", "model": "./d", "num_speculative_tokens": 3}
     config = specdec.resolve({"speculative": user}, draft_config=EAGLE3, target_config=TARGET).unwrap()
-    groups = {"speculative": config.options, "draft": config.draft, "target": config.target, "engine": config.engine, "wiring": config.wiring, "verification": config.verification}
-    without = [f"{g}.{n}" for g, values in groups.items() for n, v in values.items() if v is not None and f"{g}.{n}" not in config.provenance]
+    groups = {
+        "speculative": config.options,
+        "draft": config.draft,
+        "target": config.target,
+        "engine": config.engine,
+        "wiring": config.wiring,
+        "verification": config.verification,
+    }
+    without = [
+        f"{g}.{n}"
+        for g, values in groups.items()
+        for n, v in values.items()
+        if v is not None and f"{g}.{n}" not in config.provenance
+    ]
     assert without == []
 
 

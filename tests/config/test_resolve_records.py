@@ -64,7 +64,11 @@ def with_defaults() -> Registry:
             }
         },
         "targets": {
-            "big": {"summary": "A big target.", "match": {"model_type": ["big"]}, "defaults": {"engine.max_num_seqs": 256}}
+            "big": {
+                "summary": "A big target.",
+                "match": {"model_type": ["big"]},
+                "defaults": {"engine.max_num_seqs": 256},
+            }
         },
     }
     return builtin().with_record(record)

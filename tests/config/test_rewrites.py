@@ -106,7 +106,11 @@ def test_mtp_rows(case: str) -> None:
     config, model_type, architecture, n_predict, more = MTP[case]
     before = repr(config)
     result, _ = rewrite(config, builtin().records["mtp"].rewrites)
-    assert (result["model_type"], result["architectures"][0], result.get("n_predict")) == (model_type, architecture, n_predict)
+    assert (result["model_type"], result["architectures"][0], result.get("n_predict")) == (
+        model_type,
+        architecture,
+        n_predict,
+    )
     assert {path: value(result, path) for path in more} == more
     assert repr(config) == before, "the checkpoint's own config must not change"
 
@@ -136,13 +140,28 @@ def test_checks_of_rows() -> None:
 def test_families_with_one_module_stay_single(case: str) -> None:
     """Their count of trained drafts stands elsewhere than the count of modules."""
     speculative = {"method": "mtp", "model": "./d", "num_speculative_tokens": 6}
-    result = specdec.resolve({"target": {"model": "./t"}, "speculative": speculative}, target_config={}, draft_config=MTP[case][0])
+    result = specdec.resolve(
+        {"target": {"model": "./t"}, "speculative": speculative}, target_config={}, draft_config=MTP[case][0]
+    )
     assert result.unwrap().method == "mtp"
 
 
 def test_a_small_model_of_an_mtp_family_can_still_be_a_draft_model() -> None:
-    draft = {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5", "mtp_num_hidden_layers": 1, "vocab_size": 64, "num_hidden_layers": 2}
-    target = {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5", "vocab_size": 64, "num_hidden_layers": 4}
+    draft = {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5",
+        "mtp_num_hidden_layers": 1,
+        "vocab_size": 64,
+        "num_hidden_layers": 2,
+    }
+    target = {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5",
+        "vocab_size": 64,
+        "num_hidden_layers": 4,
+    }
     speculative = {"method": "draft_model", "model": "./d", "num_speculative_tokens": 2}
-    result = specdec.resolve({"target": {"model": "./t"}, "speculative": speculative}, target_config=target, draft_config=draft)
+    result = specdec.resolve(
+        {"target": {"model": "./t"}, "speculative": speculative}, target_config=target, draft_config=draft
+    )
     assert result.unwrap().method == "draft_model"

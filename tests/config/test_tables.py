@@ -89,7 +89,11 @@ def resolved(name: str, k: int, b: int, draft: Any, **engine: Any) -> Any:
     speculative: dict[str, Any] = {"method": name, "num_speculative_tokens": k}
     if draft is not None:
         speculative["model"] = "./draft"
-    config = {"target": {"model": "./target"}, "speculative": speculative, "engine": {"max_num_batched_tokens": b, **engine}}
+    config = {
+        "target": {"model": "./target"},
+        "speculative": speculative,
+        "engine": {"max_num_batched_tokens": b, **engine},
+    }
     return specdec.resolve(config, target_config=TARGET, draft_config=draft).unwrap()
 
 
@@ -101,7 +105,9 @@ def test_capabilities(name: str) -> None:
             assert flags[column] is (letter == "T"), column
 
 
-@pytest.mark.parametrize("name", [n for n in CAPABILITIES if n not in ("medusa", "mlp_speculator", "extract_hidden_states")])
+@pytest.mark.parametrize(
+    "name", [n for n in CAPABILITIES if n not in ("medusa", "mlp_speculator", "extract_hidden_states")]
+)
 @pytest.mark.parametrize("k", [1, 4, 7])
 @pytest.mark.parametrize("b", [512, 2048])
 def test_numbers(name: str, k: int, b: int) -> None:
@@ -115,7 +121,9 @@ def test_numbers(name: str, k: int, b: int) -> None:
         draft = {**draft, "xpress_block_size": k + 1}
     config = resolved("mtp" if expected_name == "mtp" else name, k, b, draft)
     assert config.method == expected_name
-    assert tuple(config.numbers.get(n) for n in NUMBERS) == expected_numbers(expected_name, k, b, anchor=name == "dspark")
+    assert tuple(config.numbers.get(n) for n in NUMBERS) == expected_numbers(
+        expected_name, k, b, anchor=name == "dspark"
+    )
     assert config.numbers["verify_width"] == k + 1
 
 
@@ -131,7 +139,9 @@ def test_extract_hidden_states_owes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "engine", [{"enable_prefix_caching": False}, {"kv_connector": "NixlConnector"}], ids=["no prefix cache", "connector"]
+    "engine",
+    [{"enable_prefix_caching": False}, {"kv_connector": "NixlConnector"}],
+    ids=["no prefix cache", "connector"],
 )
 def test_hash_lookahead_falls_away_with_the_cache(engine: dict[str, Any]) -> None:
     assert resolved("eagle", 4, 512, DRAFTS["eagle"], **engine).numbers["num_hash_lookahead_tokens"] == 0
@@ -155,14 +165,19 @@ def test_eagle3_without_aux_states() -> None:
 def test_an_unnamed_method_is_what_the_checkpoint_declares(name: str) -> None:
     draft = {**DRAFTS[name], "xpress_block_size": 8} if name == "xpress" else DRAFTS[name]
     block = {"model": "./draft", "num_speculative_tokens": 7}
-    result = specdec.resolve({"target": {"model": "./t"}, "speculative": block}, target_config=TARGET, draft_config=draft)
+    result = specdec.resolve(
+        {"target": {"model": "./t"}, "speculative": block}, target_config=TARGET, draft_config=draft
+    )
     assert result.unwrap().method == name
 
 
 @pytest.mark.parametrize(
-    ("name", "k"), [("mtp", 1), ("multi_module_mtp", 4), ("gemma4", 1), ("dflash", 7), ("dflash2", 7), ("lilicorr", 7), ("dspark", 8)]
+    ("name", "k"),
+    [("mtp", 1), ("multi_module_mtp", 4), ("gemma4", 1), ("dflash", 7), ("dflash2", 7), ("lilicorr", 7), ("dspark", 8)],
 )
 def test_k_comes_from_the_checkpoint(name: str, k: int) -> None:
     block = {"method": name, "model": "./draft"}
-    result = specdec.resolve({"target": {"model": "./t"}, "speculative": block}, target_config=TARGET, draft_config=DRAFTS[name])
+    result = specdec.resolve(
+        {"target": {"model": "./t"}, "speculative": block}, target_config=TARGET, draft_config=DRAFTS[name]
+    )
     assert result.unwrap().num_speculative_tokens == k

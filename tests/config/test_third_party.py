@@ -31,13 +31,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def specdec(site: Path, *arguments: str, code: str = RUN) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(site), "NO_COLOR": "1"}
-    return subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     file = tmp_path / "run.yaml"
-    file.write_text("schema_version: 1\ntarget: {model: ./nowhere}\nspeculative: {method: repeat_last, repeat_at_most: 3}\n")
+    file.write_text(
+        "schema_version: 1\ntarget: {model: ./nowhere}\nspeculative: {method: repeat_last, repeat_at_most: 3}\n"
+    )
     return file
 
 
@@ -83,7 +87,14 @@ def test_plan_with_overrides(site: Path, config: Path) -> None:
 
 
 def test_plan_of_the_method_as_an_override(site: Path, config: Path) -> None:
-    done = specdec(site, "plan", str(config), "~speculative.repeat_at_most", "speculative.method=strict_ngram", "speculative.prompt_lookup_max=4")
+    done = specdec(
+        site,
+        "plan",
+        str(config),
+        "~speculative.repeat_at_most",
+        "speculative.method=strict_ngram",
+        "speculative.prompt_lookup_max=4",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "strict_ngram" in done.stdout
 
@@ -106,13 +117,29 @@ def test_the_class_is_imported_only_to_build(site: Path) -> None:
 
 CLASS = "repeat_last:RepeatLastSpeculator"
 FAULTS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
-    "a clash": ({"records.yaml": ("repeat_last:\n", "medusa:\n")}, "record-clash", ("medusa", "built in", "records.yaml")),
+    "a clash": (
+        {"records.yaml": ("repeat_last:\n", "medusa:\n")},
+        "record-clash",
+        ("medusa", "built in", "records.yaml"),
+    ),
     "a clash with an alias": ({"records.yaml": ("repeat_last:\n", "nextn:\n")}, "record-clash", ("nextn", "built in")),
     "a broken record": ({"records.yaml": ("title: Repeat", "titel: Repeat")}, "unknown-key", ("titel", "title")),
-    "a broken expression": ({"records.yaml": ("k <= options.repeat_at_most", "k <= options.repeat_at_mots")}, "unknown-name", ("repeat_at_mots",)),
-    "a class without propose": ({"repeat_last.py": ("def propose", "def suggest")}, "class-incomplete", ("propose", "repeat_last.py", "fixture-drafts")),
+    "a broken expression": (
+        {"records.yaml": ("k <= options.repeat_at_most", "k <= options.repeat_at_mots")},
+        "unknown-name",
+        ("repeat_at_mots",),
+    ),
+    "a class without propose": (
+        {"repeat_last.py": ("def propose", "def suggest")},
+        "class-incomplete",
+        ("propose", "repeat_last.py", "fixture-drafts"),
+    ),
     "no such class": ({"records.yaml": (CLASS, "repeat_last:Nobody")}, "class-not-found", ("Nobody", "repeat_last.py")),
-    "no such module": ({"records.yaml": ("fixture_drafts." + CLASS, "fixture_drafts.gone:Nobody")}, "class-not-found", ("fixture_drafts.gone",)),
+    "no such module": (
+        {"records.yaml": ("fixture_drafts." + CLASS, "fixture_drafts.gone:Nobody")},
+        "class-not-found",
+        ("fixture_drafts.gone",),
+    ),
 }
 
 

@@ -74,7 +74,9 @@ def speculative_config(config: SpeculativeConfig, found: list[Diagnostic]) -> di
             continue
         unknown = tables()[ENGINE]["refused_values"].get(option.name, {}).get(value) if isinstance(value, str) else None
         if unknown is not None:
-            found.append(finding("export-no-effect", "error", path, f"{option.name}: {unknown}", "use another value", config))
+            found.append(
+                finding("export-no-effect", "error", path, f"{option.name}: {unknown}", "use another value", config)
+            )
             continue
         if value != option.default:
             for runner, prefix in (("V1", V1_ONLY), ("V2", V2_ONLY)):
