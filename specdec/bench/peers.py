@@ -72,13 +72,14 @@ class FlashspecMode:
 
     def generate(self, token_ids: Sequence[int], temperature: float, seed: int, max_tokens: int) -> Sample:
         from flashspec import BanditConfig, FlashSpecConfig, SamplingConfig, SpeculativeEngine
-        from flashspec.engine import NgramDrafter
+        from flashspec.engine import NgramDrafter, TargetModel
 
         sampling = SamplingConfig(temperature=temperature, gamma=self.num_drafts, seed=seed)
         config = FlashSpecConfig(
             device="cpu", drafter_strategy="bandit", bandit=BanditConfig(n_arms=1), sampling=sampling
         )
-        engine = SpeculativeEngine(config, [NgramDrafter()], self.model)
+        target = TargetModel("target", torch.device("cpu"), self.model.dtype, model=self.model)
+        engine = SpeculativeEngine(config, [NgramDrafter()], target)
         with torch.inference_mode(), _ForwardCounter(self.model) as counter:
             start = time.perf_counter()
             result = engine.generate(torch.tensor([list(token_ids)]), max_new_tokens=max_tokens, eos_token_ids=())

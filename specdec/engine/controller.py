@@ -93,8 +93,8 @@ class DraftController:
             control.probing = control.pause == 0
             return 0
         k = self._probe(costs) if control.probing else self._best(control, costs)
-        # the step must fit the budget even if all its drafts fail
-        allowed = _FREE_LOSS + self.budget * control.emitted
+        # the step must fit the budget even if all its drafts fail; the whole batch waits for one request's drafts
+        allowed = (_FREE_LOSS + self.budget * control.emitted) / batch_size
         while k > 0 and control.loss + _overhead(costs, k) > allowed:
             k -= 1
         if k == 0:
@@ -111,7 +111,7 @@ class DraftController:
         width: int,
         batch_size: int = 1,
     ) -> None:
-        """A step verified ``drafted`` tokens of the request; ``width`` tokens a request went through the target."""
+        """A step verified ``drafted`` tokens of the request; every row of the forward was ``width`` tokens wide."""
         control = self._control(request)
         costs: Costs = control.costs
         if width == drafted + 1:  # not the end of a prompt

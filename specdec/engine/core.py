@@ -191,7 +191,7 @@ class Engine:
             request.finish_reason, request.stop_reason = cut.finish_reason, cut.stop_reason
             request.metrics.first_token_time = request.metrics.first_token_time or now
             request.metrics.counts.record_step(drafted, accepted, cut.kept)
-            self._tell(request, drafted, accepted, batch.counts[i], len(batch.requests))
+            self._tell(request, drafted, accepted, max(batch.counts), len(batch.requests))
         return rejected
 
     def _account(self, batch: Batch, prefill: bool) -> None:

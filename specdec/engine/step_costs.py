@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from specdec.config.speculative import SpeculativeConfig
 
+VERIFY_PER_TOKEN = 0.18  # plain steps that a further row costs, where nothing is measured
 _SAMPLES = 9  # a median of these shrugs off a few disturbed steps
 
 
@@ -31,7 +32,7 @@ class NominalCosts:
     """
 
     def __init__(
-        self, verify_per_token: float = 0.18, draft_per_token: float = 0.02, draft_per_round: float = 0.0
+        self, verify_per_token: float = VERIFY_PER_TOKEN, draft_per_token: float = 0.02, draft_per_round: float = 0.0
     ) -> None:
         self.verify_per_token = verify_per_token
         self.draft_per_token, self.draft_per_round = draft_per_token, draft_per_round
@@ -53,7 +54,7 @@ class NominalCosts:
 
 
 class MeasuredCosts:
-    """Medians of recent steps; what was not measured is interpolated, drafting fewer tokens is presumed cheaper."""
+    """Medians of recent steps; between measured sizes interpolated, wider ones presumed dearer, fewer drafts cheaper."""
 
     def __init__(self) -> None:
         self._verify: dict[int, deque[float]] = {}
@@ -78,7 +79,10 @@ class MeasuredCosts:
 
     def verify(self, width: int) -> float | None:
         plain = self.plain_seconds
-        return None if plain is None else max(1.0, interpolated(_medians(self._verify), width) / plain)
+        if plain is None:
+            return None
+        unmeasured = max(0, width - max(self._verify))
+        return max(1.0, interpolated(_medians(self._verify), width) / plain) + VERIFY_PER_TOKEN * unmeasured
 
     def draft(self, k: int) -> float:
         plain = self.plain_seconds
