@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from specdec.config.checkpoint.gguf_metadata import GgufContents, read_gguf
+from specdec.config.checkpoint.gguf_metadata import GgufContents, TextList, read_gguf
 from specdec.config.checkpoint.tokenizer import TokenizerInfo, tokenizer_from_list
 from specdec.config.checkpoint.value import Checkpoint, Role
 
@@ -68,7 +68,7 @@ def config_from_gguf(contents: GgufContents) -> dict[str, Any]:
         config["rope_scaling"] = {k: v for k, v in rope.items() if v is not None}
     embeddings = contents.tensors.get("token_embd.weight")
     tokens = metadata.get("tokenizer.ggml.tokens")
-    if "vocab_size" not in config and (embeddings or isinstance(tokens, list)):
+    if "vocab_size" not in config and (embeddings or isinstance(tokens, TextList)):
         config["vocab_size"] = embeddings[0] if embeddings else len(tokens or ())
     config["tie_word_embeddings"] = "output.weight" not in contents.tensors
     return config
@@ -84,4 +84,4 @@ def _tensor_name(name: str) -> str:
 
 def _tokenizer(contents: GgufContents, name: str) -> TokenizerInfo | None:
     tokens = contents.metadata.get("tokenizer.ggml.tokens")
-    return tokenizer_from_list(tokens, name) if isinstance(tokens, list) else None
+    return tokenizer_from_list(tokens, name) if isinstance(tokens, TextList) else None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec.config.checkpoint import detect
+from specdec.config.checkpoint import detect, gguf_metadata
 from specdec.config.checkpoint.errors import CheckpointFault
 from specdec.config.checkpoint.gguf_metadata import read_gguf
 from specdec.config.checkpoint.read import load_checkpoint
@@ -81,8 +81,28 @@ def test_a_file_written_by_the_gguf_package(tmp_path: Path) -> None:
     writer.close()
     contents = read_gguf(path)
     assert contents.metadata["llama.embedding_length"] == 16
-    assert contents.metadata["tokenizer.ggml.tokens"] == ["x", "y", "z"]
+    assert list(contents.metadata["tokenizer.ggml.tokens"]) == ["x", "y", "z"]
     assert contents.tensors == {"token_embd.weight": (3, 16)}
+
+
+def test_texts_are_read_only_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also across the chunks in which they are stepped over, and with a text longer than a chunk."""
+    monkeypatch.setattr(gguf_metadata, "_CHUNK", 16)
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(tiny_gguf())
+    assert read_gguf(path).tensors["blk.1.ffn_down.weight"] == (64, 128)
+    texts = ["short", "", "x" * 100, "end"]
+    items = item("many", 9, struct.pack("<IQ", 8, len(texts)) + b"".join(map(text, texts))) + item(
+        "after", 4, b"\7\0\0\0"
+    )
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + items)
+    metadata = read_gguf(path).metadata
+    assert metadata["after"] == 7 and len(metadata["many"]) == 4
+    assert list(metadata["many"]) == texts and metadata["many"][2:] == texts[2:]
+    again = read_gguf(path).metadata["many"]
+    path.write_bytes(b"GGUF" + bytes(8))
+    with pytest.raises(CheckpointFault, match="truncated"):
+        list(again)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +114,12 @@ def test_a_file_written_by_the_gguf_package(tmp_path: Path) -> None:
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60), "claims"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + item("k", 77, b"") + bytes(50), "unknown type"),
         (tiny_gguf()[:300], "truncated"),
+        (tiny_gguf()[:450], "truncated"),
+        (
+            b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + item("k", 9, struct.pack("<IQQ", 8, 2, 2**63)) + bytes(50),
+            "truncated",
+        ),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + item("k", 9, struct.pack("<IQQ", 8, 1, 2**63)), "truncated"),
     ],
 )
 def test_damage_is_one_finding(tmp_path: Path, content: bytes, word: str) -> None:
