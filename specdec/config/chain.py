@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -9,11 +10,15 @@ from specdec.config.compose import MEMBERS
 from specdec.config.diagnostics import Diagnostic, Origin
 from specdec.config.examine import Shared
 from specdec.config.hashing import digest
+from specdec.config.inputs import shown
 from specdec.config.known import SPECULATIVE
+from specdec.config.options import Block, K
 from specdec.config.paths import Step, format_path
 from specdec.config.record_types import SpeculatorRecord
+from specdec.config.rules import run_rules
 from specdec.config.speculative import Namespace, SpeculativeConfig
 from specdec.config.speculator import Outcome, resolve_speculator
+from specdec.config.verification import METHOD
 
 COMBINES = "combines_speculators"  # the capability of the record that runs a chain
 LARGEST = (
@@ -23,6 +28,7 @@ LARGEST = (
     "num_prefill_lookahead_tokens",
     "num_hash_lookahead_tokens",
 )
+SMALLEST = ("max_model_len", "max_num_active_seqs")  # engine limits that speculation may lower
 
 
 def members_path(shared: Shared) -> tuple[Step, ...] | None:
@@ -51,14 +57,71 @@ def resolve_chain(path: tuple[Step, ...], shared: Shared) -> Outcome:
         at = format_path(path)
         return Outcome(diagnostics=(Diagnostic("method-not-inferable", "error", at, message, "write one speculator"),))
     outer = path[:-1]
+    broken = faults_of_list(record, path, block, shared)
+    if broken:
+        return Outcome(diagnostics=tuple(broken))
     outcomes = [
         resolve_speculator((*path, i), shared, outer) for i, member in enumerate(block) if isinstance(member, dict)
     ]
     findings = tuple(d for outcome in outcomes for d in outcome.diagnostics)
-    members = [outcome.config for outcome in outcomes]
-    if any(member is None for member in members) or len(members) != len(block):
+    members = [outcome.config for outcome in outcomes if outcome.config is not None]
+    if len(members) != len(block):
         return Outcome(diagnostics=findings)
-    return Outcome(combine(record, [m for m in members if m is not None]), findings, provenance_of(outcomes))
+    if faults := disagreements(path, members, shared):
+        return Outcome(diagnostics=(*findings, *faults))
+    shared_options = options_of(record, outer, members, shared)
+    return Outcome(combine(record, members, shared_options), findings, provenance_of(outcomes))
+
+
+def faults_of_list(
+    record: SpeculatorRecord, path: tuple[Step, ...], block: list[Any], shared: Shared
+) -> list[Diagnostic]:
+    """What the record's rules say about the list itself; chains do not nest."""
+    about = [rule for rule in record.rules if rule.at == f"{SPECULATIVE}.{MEMBERS}"]
+    values = {f"options.{MEMBERS}": block}
+    found = run_rules(about, shared.registry.scope(record.name), values, Block(shared.composed, (SPECULATIVE,), {}))
+    found = [replace(d, path=format_path(path), source=shared.composed.locate(path, False)) for d in found]
+    for i, member in enumerate(block):
+        name = member.get("method") if isinstance(member, dict) else None
+        if isinstance(name, str) and shared.registry.resolve_name(name)[0].capabilities.get(COMBINES):
+            at = (*path, i, "method")
+            message, fix = "a chain cannot be a member of a chain", "list its speculators here, in order of priority"
+            source = shared.composed.locate(at, False)
+            found.append(Diagnostic("unsupported-combination", "error", format_path(at), message, fix, source))
+    return found
+
+
+def disagreements(path: tuple[Step, ...], members: list[SpeculativeConfig], shared: Shared) -> list[Diagnostic]:
+    """Errors for members that want other verification than the first: one verifier judges the drafts of all."""
+    first, found = members[0], []
+    for i, member in enumerate(members):
+        mode = member.verification[METHOD]
+        names = [METHOD, *(n for n in member.options if n.startswith(f"{mode}_"))]
+        differs = [n for n in names if member.options.get(n) != first.options.get(n)]
+        if not differs:
+            continue
+        ours, theirs = (m.options.get(differs[0]) for m in (member, first))
+        at = (*path, i, differs[0])
+        message = (
+            f"{differs[0]} is {shown(ours)} here and {shown(theirs)} for {first.method}; a chain verifies in one way"
+        )
+        source = shared.composed.locate(at, False) or shared.composed.locate((*path, i), False)
+        fix = "give all members the same value"
+        found.append(Diagnostic("conflicting-values", "error", format_path(at), message, fix, source))
+    return found
+
+
+def options_of(
+    record: SpeculatorRecord, outer: tuple[Step, ...], members: list[SpeculativeConfig], shared: Shared
+) -> dict[str, Any]:
+    """Options that the chain's own block sets, and the members as blocks."""
+    block = Block(shared.composed, outer, {})
+    values: dict[str, Any] = {}
+    for name, spec in record.options.items():
+        written = block.candidates([spec.name, *spec.aliases]) if outer else []
+        if written and name not in (MEMBERS, K):
+            values[name] = written[0][1]
+    return {**values, MEMBERS: [m.source[SPECULATIVE] for m in members]}
 
 
 def provenance_of(outcomes: list[Outcome]) -> dict[str, Origin]:
@@ -70,7 +133,7 @@ def provenance_of(outcomes: list[Outcome]) -> dict[str, Origin]:
     return merged
 
 
-def combine(record: SpeculatorRecord, members: list[SpeculativeConfig]) -> SpeculativeConfig:
+def combine(record: SpeculatorRecord, members: list[SpeculativeConfig], options: dict[str, Any]) -> SpeculativeConfig:
     """One configuration over several; ``members`` keeps each in full, in order of priority."""
     first = members[0]
     numbers: dict[str, Any] = dict(first.numbers)
@@ -80,26 +143,28 @@ def combine(record: SpeculatorRecord, members: list[SpeculativeConfig]) -> Specu
         m.numbers["max_num_draft_seqs"] for m in members if m.numbers.get("max_num_draft_seqs") is not None
     ]
     numbers["max_num_draft_seqs"] = min(limits) if limits else None
-    k = max(m.num_speculative_tokens for m in members)
-    guarantees = {m.verification["guarantee"] for m in members}
-    verification = {
-        **first.verification,
-        "guarantee": "lossy" if "lossy" in guarantees else first.verification["guarantee"],
-    }
+    longest = max(members, key=lambda m: m.num_speculative_tokens)
     captured = sorted({layer for m in members for layer in (m.wiring.get("capture_before_layer") or ())})
-    source = {**first.source, "speculative": [m.source["speculative"] for m in members]}
+    block = {"method": record.name, **options} if len(options) > 1 else options[MEMBERS]
+    engine = {**first.engine, **{n: smallest(m.engine.get(n) for m in members) for n in SMALLEST if n in first.engine}}
     return replace(
         first,
         method=record.name,
         record=record,
-        num_speculative_tokens=k,
-        options=Namespace({"speculators": [m.source["speculative"] for m in members]}),
+        num_speculative_tokens=longest.num_speculative_tokens,
+        options=Namespace(options),
+        engine=Namespace(engine),
         numbers=Namespace(numbers),
-        verification=Namespace(verification),
+        verification=longest.verification,
         wiring=Namespace({**first.wiring, "capture_before_layer": captured or None}),
         changes=tuple(change for m in members for change in m.changes),
         hash_factors=tuple(m.hash_factors for m in members),
-        config_hash=digest({"chain": [m.config_hash for m in members]}),
-        source=source,
+        config_hash=digest({"chain": [m.config_hash for m in members], "options": {**options, MEMBERS: None}}),
+        source={**first.source, SPECULATIVE: block},
         members=tuple(members),
     )
+
+
+def smallest(values: Iterable[Any]) -> Any:
+    """The smallest of the values that there are."""
+    return min((value for value in values if value is not None), default=None)

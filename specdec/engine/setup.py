@@ -94,9 +94,9 @@ def _resolve(model: Any, given: Any, explicit: Mapping[str, Any]) -> Speculative
     return resolve(document, **extra).unwrap()
 
 
-# verification mode -> its argument <- the option that holds it
+# verification mode -> its argument <- the value of ``config.verification`` that holds it
 MODE_OPTIONS = {
-    "synthetic": {"rates": "synthetic_acceptance_rates", "length": "synthetic_acceptance_length"},
+    "synthetic": {"rates": "synthetic_acceptance_rates"},
     "fly": {
         "window": "fly_window_size",
         "entropy_threshold": "fly_entropy_threshold",
@@ -110,11 +110,8 @@ def build_verifier(config: SpeculativeConfig | None) -> Verifier:
     if config is None:
         return Verifier()
     mode = config.get("verification.rejection_sample_method") or "standard"
-    options = {name: config.get(f"options.{option}") for name, option in MODE_OPTIONS.get(mode, {}).items()}
-    given = {name: value for name, value in options.items() if value is not None}
-    if "length" in given:
-        given["k"] = config.num_speculative_tokens
-    return Verifier(mode, **given)
+    options = {name: config.get(f"verification.{value}") for name, value in MODE_OPTIONS.get(mode, {}).items()}
+    return Verifier(mode, **{name: value for name, value in options.items() if value is not None})
 
 
 def build_controller(max_drafts: int, config: SpeculativeConfig) -> DraftController:

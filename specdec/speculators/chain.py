@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from specdec.config.speculative import SpeculativeConfig
+from specdec.engine.k_schedule import KSchedule
 from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch, TargetHandle
 from specdec.speculators.init import init_speculator
 
 
 class ChainSpeculator(BaseSpeculator):
-    """Asks ``speculators`` in order; a later one drafts only for requests that the earlier ones left without drafts.
+    """Asks ``config.members`` in order; a later one drafts only for requests that the earlier ones left without drafts.
 
     All of them follow every request, so that each is ready when its turn comes. Drafts of one round may come from
     different speculators in different requests, never within one request.
@@ -22,26 +22,7 @@ class ChainSpeculator(BaseSpeculator):
 
     def __init__(self, config: SpeculativeConfig, device: torch.device, req_states: Any | None = None) -> None:
         super().__init__(config, device)
-        self.links: list[BaseSpeculator] = [
-            init_speculator(link, device, req_states) for link in self.link_configs(config)
-        ]
-
-    @staticmethod
-    def link_configs(config: SpeculativeConfig) -> Sequence[SpeculativeConfig]:
-        """The chain's finalized members, or else each entry of ``speculators`` resolved like a ``speculative:`` block.
-
-        An entry without its own k takes the chain's.
-        """
-        if config.members:
-            return config.members
-        from specdec.config.resolve import resolve
-
-        source = {name: value for name, value in config.source.items() if name != "speculative"}
-        blocks = [
-            {"num_speculative_tokens": config.num_speculative_tokens, **block.to_dict()}
-            for block in config.options.speculators
-        ]
-        return [resolve({**source, "speculative": block}).unwrap() for block in blocks]
+        self.links: list[BaseSpeculator] = [init_speculator(link, device, req_states) for link in config.members]
 
     def load(self, target: TargetHandle) -> None:
         for link in self.links:
@@ -60,10 +41,16 @@ class ChainSpeculator(BaseSpeculator):
         merged = Drafts(torch.full((len(wanted), self.num_speculative_tokens), -1, device=self.device))
         for link in self.links:
             open_ = merged.token_ids[:, 0] < 0
-            limit = min(link.num_speculative_tokens, self.num_speculative_tokens)
+            limit = min(allowed(link, len(wanted)), self.num_speculative_tokens)
             asked = torch.where(open_, wanted.clamp(max=limit), torch.zeros_like(wanted))
             merged = _merge(merged, link.propose(replace(batch, num_drafts=asked)), open_)
         return merged
+
+
+def allowed(link: BaseSpeculator, batch_size: int) -> int:
+    """Drafts of a member in a batch of this size."""
+    entries = link.config.get("options.num_speculative_tokens_per_batch_size")
+    return KSchedule(link.num_speculative_tokens, entries)(batch_size)
 
 
 def _merge(held: Drafts, new: Drafts, rows: torch.Tensor) -> Drafts:

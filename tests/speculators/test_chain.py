@@ -28,9 +28,8 @@ class Fixed(BaseSpeculator):
 
 
 @pytest.fixture
-def chain_of(make_config, monkeypatch):
+def chain_of(make_config):
     def make(k, *links):
-        monkeypatch.setattr(ChainSpeculator, "link_configs", staticmethod(lambda config: []))
         chain = ChainSpeculator(make_config(k), CPU)
         chain.links = list(links)
         return chain
