@@ -9,6 +9,7 @@ import pytest
 
 import specdec
 from specdec.config.export import engines, export
+from specdec.config.export.common import tables
 from specdec.config.registry import builtin
 
 
@@ -141,3 +142,44 @@ def test_bad_configs_do_not_export(specdec, project):
     result = specdec("export", "vllm", "run.yaml", "speculative.num_speculative_tokens=0")
     assert result.code == 1 and result.out == "" and "num_speculative_tokens" in result.err
     assert specdec("export", "vllmm", "run.yaml").code == 2
+
+
+@pytest.mark.parametrize(
+    ("engine", "sections", "args"),
+    [
+        ("vllm", {"target": {"trust_remote_code": False}}, ["--no-trust-remote-code"]),
+        ("sglang", {"target": {"trust_remote_code": False}}, []),  # SGLang's flags have no negative form
+        ("vllm", {"engine": {"compile": False}}, ["--enforce-eager"]),
+        ("sglang", {"engine": {"compile": False}}, ["--disable-cuda-graph"]),
+        ("sglang", {"engine": {"enable_prefix_caching": False}}, ["--disable-radix-cache"]),
+        ("sglang", {"engine": {"enable_prefix_caching": True, "compile": True}}, []),
+        ("sglang", {"engine": {"max_num_batched_tokens": 2048}}, []),  # what is the default anyway needs no flag
+    ],
+)
+def test_switches_are_spelt_as_the_engine_reads_them(engine, sections, args):
+    document = {"target": {"model": "org/target", **sections.get("target", {})}, "engine": sections.get("engine", {})}
+    speculative = {"method": "ngram", "num_speculative_tokens": 4}
+    result = export(specdec.resolve({**document, "speculative": speculative}).unwrap(), engine)
+    assert result.ok and result.args[: len(args)] == args
+    assert not [word for word in result.args if word.startswith("--no-")] or engine == "vllm"
+
+
+def test_a_setting_without_a_flag_is_refused_and_one_of_specdec_is_noted():
+    ngram = {"method": "ngram", "num_speculative_tokens": 4}
+    assert codes(export(config_for(ngram, engine={"max_num_batched_tokens": 512}), "sglang")) == ["export-no-flag"]
+    (note,) = export(config_for(ngram, engine={"device": "cpu"}), "vllm").diagnostics
+    assert (note.code, note.severity, note.path) == ("export-no-flag", "note", "engine.device")
+
+
+def test_the_records_say_what_sglang_reads():
+    """An option has a flag in some algorithm exactly when no record calls it ignored or refused there."""
+    algorithms = tables()["sglang"]["algorithms"].values()
+    flags = {name for algorithm in algorithms for name in algorithm["options"]} | {
+        "num_speculative_tokens",
+        "model",
+        "tree",
+    }
+    for record in builtin().records.values():
+        for option in record.options.values():
+            effect = option.engines.get("sglang", "read")
+            assert effect.startswith("read") is (option.name in flags), (record.name, option.name)

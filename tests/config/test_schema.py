@@ -21,7 +21,7 @@ from specdec.config.known import METHOD_PREFIX
 from specdec.config.registry import builtin
 from specdec.config.resources import schema_path
 from specdec.config.schema import method_names, option_schema, schema_text
-from specdec.config.sections import section_fields, shared_fields
+from specdec.config.sections import raw_sections, section_fields, shared_fields
 from specdec.config.validator import violations
 
 SCHEMA: dict[str, Any] = json.loads(schema_path("config.schema.json").read_text(encoding="utf-8"))
@@ -88,7 +88,10 @@ def test_every_method_and_alias_is_allowed_and_branches_to_its_record() -> None:
 def test_shared_fields_stand_in_both_sections() -> None:
     fields = section_fields()
     assert shared_fields() == set(fields["target"]) & set(fields["engine"])
-    assert all(spec.summary for section in fields.values() for spec in section.values())
+    assert [spec for section in fields.values() for spec in section.values() if not spec.summary.endswith(".")] == []
+    keys = {"type", "default", "summary", "enum", "minimum", "maximum", "exclusiveMinimum", "minLength", "items", "properties",
+            "unit", "examples"}  # fmt: skip
+    assert [name for section in raw_sections().values() for name, spec in section.items() if set(spec) - keys] == []
 
 
 def test_section_defaults_are_allowed_by_their_own_schema() -> None:

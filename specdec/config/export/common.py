@@ -13,9 +13,11 @@ from typing import Any
 from specdec.config.diagnostics import Diagnostic, Severity
 from specdec.config.plan import plain
 from specdec.config.record_types import OptionSpec
+from specdec.config.sections import section_fields
 from specdec.config.source import load
 from specdec.config.speculative import SpeculativeConfig
 
+MISSING = object()
 STATED = ("user", "command line")  # origins of values that a person wrote
 
 
@@ -131,36 +133,47 @@ def section_flags(engine: str, config: SpeculativeConfig) -> tuple[list[str], li
     table = tables()[engine]
     args: list[str] = []
     found: list[Diagnostic] = []
-    known = {**table["engine"], **table["target"]}
     for section in ("target", "engine"):
         values: Mapping[str, Any] = config.source.get(section) or {}
         for name, value in values.items():
+            spec = section_fields()[section].get(name)
+            path = f"{section}.{name}"
             if name == "model" or value is None:
                 continue
-            if name not in known:
-                message = f"{table['title']} has no flag for {section}.{name}"
-                found.append(
-                    finding(
-                        "export-no-flag",
-                        "error",
-                        f"{section}.{name}",
-                        message,
-                        f"remove {name}, or run it elsewhere",
-                        config,
-                    )
+            spelling = table[section].get(name, table["target"].get(name, MISSING))
+            if spec is not None and value == spec.default and (spelling is None or spelling is MISSING):
+                continue
+            if spelling is None:
+                message = f"{path} is read by the embedded engine and by plan only; it has no flag in {table['title']}"
+                found.append(finding("export-no-flag", "note", path, message, None, config))
+                continue
+            words = flag(engine, spelling, value) if spelling is not MISSING else None
+            if words is None:
+                message = f"{table['title']} has no flag for {path}" + (
+                    f" {str(value).lower()}" if spelling is not MISSING else ""
                 )
-            elif known[name] is not None:
-                args += flag(known[name], value)
+                fix = f"remove {name}, or run it elsewhere"
+                found.append(finding("export-no-flag", "error", path, message, fix, config))
+            else:
+                args += words
     return args, found
 
 
-def flag(name: str, value: Any) -> list[str]:
-    """A flag with its value; true is the bare flag, false its ``--no-`` form."""
+def flag(engine: str, spelling: Any, value: Any) -> list[str] | None:
+    """A flag with its value; None when the engine cannot be told this value.
+
+    A spelling is a name, or a mapping from ``on`` and ``off`` to the bare flag that says it (null: nothing needs to be said).
+    """
+    if isinstance(spelling, Mapping):
+        word = "on" if value is True else "off" if value is False else None
+        if word not in spelling:
+            return None
+        return [spelling[word]] if spelling[word] is not None else []
     if value is True:
-        return [name]
+        return [spelling]
     if value is False:
-        return [name.replace("--", "--no-", 1)]
-    return [name, value if isinstance(value, str) else json.dumps(plain(value))]
+        return [spelling.replace("--", "--no-", 1)] if tables()[engine]["negated_flags"] else None
+    return [spelling, value if isinstance(value, str) else json.dumps(plain(value))]
 
 
 def sampling_findings(engine: str, config: SpeculativeConfig) -> list[Diagnostic]:

@@ -62,10 +62,12 @@ def export(config: SpeculativeConfig, version: str | None = None) -> Exported:
         if option.name == TREE:
             continue
         name = spelling["options"].get(option.name)
-        if name is not None:
-            result.args += flag(name, value)
+        words = flag(ENGINE, name, value) if name is not None else None
+        if words is not None:
+            result.args += words
         elif value != option.default:
-            message = f"SGLang has no flag for {option.name} with {algorithm}"
+            _, _, reason = option.engines.get(ENGINE, "").partition(": ")
+            message = f"SGLang has no flag for {option.name} with {algorithm}" + (f": {reason}" if reason else "")
             found.append(
                 finding(
                     "export-no-effect", "error", path, message, f"remove {option.name}, or run it elsewhere", config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from specdec.config.diagnostics import Diagnostic
@@ -20,6 +21,9 @@ from specdec.config.export.common import (
 from specdec.config.speculative import SpeculativeConfig
 
 ENGINE = "vllm"
+V1, V2 = "V1", "V2"
+READ_FOR = "read for "  # followed by the architectures of drafts that read it
+BRINGS_V1 = "read; only the V1 runner"  # vLLM falls back to its old runner for these
 V1_ONLY, V2_ONLY = "read by the V1 runner", "read by the V2 runner"
 
 
@@ -49,9 +53,7 @@ def speculative_config(config: SpeculativeConfig, found: list[Diagnostic]) -> di
         settings["model"] = model
     settings["num_speculative_tokens"] = config.num_speculative_tokens
     settings.update(entry.get("options") or {})
-    runners: dict[str, str] = {}
-    if entry.get("runner"):
-        runners[config.method] = str(entry["runner"])
+    v1, v2 = _runners(config)
     for option, value in chosen_options(config):
         effect = option.engines.get(ENGINE, "read")
         path = f"speculative.{option.name}"
@@ -78,13 +80,31 @@ def speculative_config(config: SpeculativeConfig, found: list[Diagnostic]) -> di
                 finding("export-no-effect", "error", path, f"{option.name}: {unknown}", "use another value", config)
             )
             continue
-        if value != option.default:
-            for runner, prefix in (("V1", V1_ONLY), ("V2", V2_ONLY)):
-                if effect.startswith(prefix):
-                    runners[option.name] = runner
+        own = [name for name in re.findall(r"\w+Model\b", effect) if effect.startswith(READ_FOR)]
+        architecture = config.draft.get("architecture")
+        if own and architecture and architecture not in own:
+            message = f"vLLM refuses {option.name} for {architecture}; it is {effect.partition(';')[0]}"
+            found.append(finding("export-no-effect", "error", path, message, f"remove {option.name}", config))
+            continue
+        if effect.startswith(V1_ONLY) and value != option.default and not v1:
+            message = f"vLLM silently ignores {option.name} for {config.method}: its V2 runner, which runs this, never reads it"
+            found.append(finding("export-no-effect", "error", path, message, f"remove {option.name}", config))
+            continue
         settings[option.name] = value
-    if len(set(runners.values())) > 1:
-        by_runner = {runner: [name for name, r in runners.items() if r == runner] for runner in ("V1", "V2")}
-        message = f"only vLLM's V1 runner has {', '.join(by_runner['V1'])} and only its V2 runner has {', '.join(by_runner['V2'])}"
+    if v1 and v2:
+        message = f"only vLLM's V1 runner has {', '.join(v1)} and only its V2 runner has {', '.join(v2)}"
         found.append(finding("export-no-effect", "error", "speculative", message, "drop one side", config))
     return settings
+
+
+def _runners(config: SpeculativeConfig) -> tuple[list[str], list[str]]:
+    """What only vLLM's V1 runner can do, and what only its V2 runner can; V2 runs a configuration without the former."""
+    runner = config.record.engines[ENGINE].get("runner")
+    v1 = [config.method] if runner == V1 else []
+    v2 = [config.method] if runner == V2 else []
+    for option, value in chosen_options(config):
+        effect = option.engines.get(ENGINE, "read")
+        if value != option.default:
+            v1 += [option.name] if effect.startswith(BRINGS_V1) else []
+            v2 += [option.name] if effect.startswith(V2_ONLY) else []
+    return v1, v2
