@@ -9,6 +9,7 @@ import copy
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from specdec.config.diagnostics import Diagnostic, Source
@@ -260,15 +261,15 @@ def _compose(data: dict[str, Any], overrides: Sequence[Parsed], methods: Sequenc
                 lines.append(f"++{'.'.join(map(str, path))}={_MARK}{len(texts) - 1}")
             else:
                 direct.append((path, value))
-    composed = {**_restore(_hydra(body, chosen, lines, methods), texts), **rest}
+    composed = {**_restore(_hydra(body, chosen, lines), texts), **rest}
     for path, value in direct:
         _set(composed, path, value)
     return composed
 
 
-def _hydra(body: dict[str, Any], chosen: str | None, lines: list[str], methods: Sequence[str]) -> dict[str, Any]:
-    """Hydra's Compose API over a strict root whose sections are open; records are options of the group."""
-    from hydra import compose, initialize
+def _hydra(body: dict[str, Any], chosen: str | None, lines: list[str]) -> dict[str, Any]:
+    """Hydra's Compose API over a strict root whose sections are open; the chosen record is an option of the group."""
+    from hydra import compose, initialize_config_dir
     from hydra.core.config_store import ConfigStore
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
@@ -281,7 +282,8 @@ def _hydra(body: dict[str, Any], chosen: str | None, lines: list[str], methods: 
     sections = {key: opened(value) if isinstance(value, (dict, list)) else value for key, value in body.items()}
     if chosen is not None and sections.get(GROUP) is None:
         sections[GROUP] = opened({})
-    defaults = ["_self_", *([{GROUP: chosen}] if chosen else [])]
+    own = [{f"override hydra/{part}": None} for part in _UNUSED]
+    defaults = ["_self_", *([{GROUP: chosen}] if chosen else []), *own]
     store = ConfigStore.instance()
     with _LOCK:
         current = GlobalHydra.instance()
@@ -290,9 +292,10 @@ def _hydra(body: dict[str, Any], chosen: str | None, lines: list[str], methods: 
         store.repo = {key: value for key, value in kept.items() if key != GROUP}
         try:
             store.store(name=_MARK + "file", node=OmegaConf.create({"defaults": defaults, **sections}))
-            for method in methods if chosen else ():
-                store.store(group=GROUP, name=method, node=opened({"method": method}))
-            with initialize(version_base="1.3", config_path=None):
+            if chosen is not None:
+                store.store(group=GROUP, name=chosen, node=opened({"method": chosen}))
+            # a folder that holds none of these configs: `initialize` would look for its caller's file instead
+            with initialize_config_dir(str(Path(__file__).parent), version_base="1.3"):
                 composed = compose(_MARK + "file", overrides=lines)
         finally:
             store.repo = kept
@@ -303,6 +306,8 @@ def _hydra(body: dict[str, Any], chosen: str | None, lines: list[str], methods: 
 
 
 _MARK = "specdec-text-"
+# Hydra's own settings that are for programs it launches; each is a file that it would read
+_UNUSED = ("launcher", "sweeper", "help", "hydra_help", "hydra_logging", "job_logging", "output", "env")
 
 
 def _hide(value: Any, texts: list[Any]) -> Any:
