@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from specdec.config.speculative import Resolution
@@ -13,7 +12,7 @@ DEFAULT_CONFIG = "default.yaml"
 
 def default_config() -> Path:
     """The configuration that verbs use without a file."""
-    return Path(str(files("specdec").joinpath(DEFAULT_CONFIG)))
+    return Path(__file__).resolve().parents[1] / DEFAULT_CONFIG
 
 
 def resolve_all(

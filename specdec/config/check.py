@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from specdec.config.announced import packages_may_bring_records
 from specdec.config.diagnostics import Diagnostic, Source
 from specdec.config.known import Known
 from specdec.config.messages import explain, unknown_key
@@ -155,15 +156,7 @@ def _other_records(data: Any) -> bool:
     registry = sys.modules.get("specdec.config.registry")
     if registry is not None and registry.current() is not registry.builtin():
         return True
-    return _packages_bring_records()
-
-
-@lru_cache(maxsize=1)
-def _packages_bring_records() -> bool:
-    """Whether an installed package has records; this looks at every installed package, so ask late."""
-    from importlib.metadata import entry_points
-
-    return bool(entry_points(group="specdec.speculators"))
+    return packages_may_bring_records()
 
 
 def all_records() -> Any:

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from specdec.config import records_text
+from specdec.config.announced import GROUP
 from specdec.config.diagnostics import Diagnostic, Source
 from specdec.config.record_types import SpeculatorRecord
 from specdec.config.records_merge import RecordError
 from specdec.config.registry import Document, Registry
 from specdec.config.source import SourceError
-
-GROUP = "specdec.speculators"
 
 
 @dataclass(frozen=True)

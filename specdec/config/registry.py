@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdec.config import records as build
 from specdec.config import records_text
+from specdec.config.announced import packages_may_bring_records
 from specdec.config.diagnostics import Diagnostic
 from specdec.config.record_types import Alias, Feature, KnownFamily, SpeculatorRecord, TargetRecord, Variable
 from specdec.config.records_merge import Entry, Merged, RecordError, deep_merge, merge, read_sets
@@ -142,6 +142,8 @@ class Registry:
         if lowered in self.owners:
             return self.records[lowered], Alias(name, note=f"written {lowered!r}")
         names = tuple(self.owners)
+        import difflib
+
         near = difflib.get_close_matches(lowered, [*names, *self.aliases], n=3, cutoff=0.6)
         raise UnknownSpeculatorError(name, tuple(near), names)
 
@@ -312,6 +314,8 @@ def _current() -> Registry:
 
 @lru_cache(maxsize=1)
 def _installed() -> tuple[Registry, tuple[Diagnostic, ...]]:
+    if not packages_may_bring_records():
+        return current(), ()
     from specdec.config.extend import extend
 
     registry, problems = extend(current())
