@@ -87,7 +87,10 @@ class Scope:
         for name in compiled.asked:
             data[f"known.{name}"] = self._value(name, values) is not None
         result = compiled.run.eval(data=data)
-        if result.type().name() == "ERROR":
+        kind = result.type().name()
+        if kind == "NULL":
+            return None  # never through plain_value(): its null gives away a reference that it does not own
+        if kind == "ERROR":
             reason = str(result.value())
             if any(text in reason for text in _ABSENT):
                 return MISSING
@@ -183,9 +186,9 @@ def shown(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Tuples as lists and mappings as dicts, all the way down."""
+    """Tuples as lists and mappings as dicts without their nulls, all the way down."""
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value

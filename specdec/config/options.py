@@ -76,8 +76,13 @@ def merge_options(
     return options, findings
 
 
-def missing(record: SpeculatorRecord, block: Block, options: Mapping[str, Found], has_draft: bool) -> list[Diagnostic]:
-    """An error for each value that must come from somewhere and came from nowhere."""
+def missing(
+    record: SpeculatorRecord, block: Block, options: Mapping[str, Found], has_draft: bool, sound_draft: bool = True
+) -> list[Diagnostic]:
+    """An error for each value that must come from somewhere and came from nowhere.
+
+    ``sound_draft``: False when something in the checkpoint is wrong, so that the right one may still say the value.
+    """
     method_at = block.composed.locate((*block.path, "method"), True)
     findings = []
     for name, spec in record.options.items():
@@ -85,6 +90,8 @@ def missing(record: SpeculatorRecord, block: Block, options: Mapping[str, Found]
         if not needed or name in options or (name == MODEL and has_draft):
             continue
         if block.tainted(name) or any(block.tainted(source) for source in default_sources(record, name)):
+            continue
+        if not sound_draft and default_sources(record, name, "draft."):
             continue
         message = f"{record.name} needs '{name}'"
         if name == K:
@@ -96,11 +103,11 @@ def missing(record: SpeculatorRecord, block: Block, options: Mapping[str, Found]
     return findings
 
 
-def default_sources(record: SpeculatorRecord, name: str) -> list[str]:
-    """The options that the default of an option is taken from."""
+def default_sources(record: SpeculatorRecord, name: str, group: str = "options.") -> list[str]:
+    """The options, or other values of a group, that the default of an option is taken from."""
     rule = record.defaults.get(name)
     sources = _listed(rule.get("from")) if isinstance(rule, Mapping) else []
-    return [source.split(".")[1] for source in sources if source.startswith("options.")]
+    return [source.split(".")[1] for source in sources if source.startswith(group)]
 
 
 def _written(spec: OptionSpec, block: Block) -> tuple[list[Candidate], list[Diagnostic]]:

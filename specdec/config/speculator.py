@@ -27,6 +27,7 @@ from specdec.config.target_side import attention_of
 from specdec.config.wiring import GUESSED, aux_layers
 
 CACHE_ONLY = frozenset({"default", "linear", "llama3", "ntk", "proportional"})  # the position count only sizes a table
+CHECKPOINTS = ("draft.", "target.")  # where findings about the content of a checkpoint stand
 MAX_HOPS = 8  # records that take over from each other
 
 
@@ -170,7 +171,7 @@ def complete(state: State, origin: Origin, findings: tuple[Diagnostic, ...], sha
     found = list(findings)
     if not state.readable:
         return Outcome(diagnostics=tuple(found), provenance={f"{block.label}.method": origin})
-    found += missing(record, block, state.options, state.draft.checkpoint is not None or state.draft.same)
+    place = len(found)
     draft, values, more = draft_side(state, shared)
     found += more
     target_rules = tuple(r for t in matching_targets(shared.registry, shared.target.checkpoint) for r in t.rules)
@@ -189,6 +190,8 @@ def complete(state: State, origin: Origin, findings: tuple[Diagnostic, ...], sha
     values |= {f"numbers.{name}": value for name, value in numbers.items()}
     found += run_rules((*record.rules, *target_rules), state.scope, values, block)
     found += check_compatibility(record, shared.registry.features, state.scope, values, block)
+    sound = not any(d.severity == "error" and d.path.startswith(CHECKPOINTS) for d in found)
+    found[place:place] = missing(record, block, state.options, state.draft.checkpoint is not None or state.draft.same, sound)
     errors = any(d.severity == "error" for d in found)
     parts = Parts(
         state.record, block, origin, state.options, draft, layers, capabilities, numbers, values, tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -49,6 +50,18 @@ SCOPE = Scope(
 def test_values(expression: str, values: dict[str, Any], result: Any) -> None:
     found = SCOPE.evaluate(expression, values)
     assert found is result if result is MISSING else found == result
+
+
+@pytest.mark.parametrize(
+    ("expression", "values"),
+    [("dyn(null)", {}), ("k > 1 ? dyn(null) : dyn(k)", {"k": 5}), ("options.any", {"options.any": {"a": None}})],
+)
+def test_a_null_gives_no_reference_away(expression: str, values: dict[str, Any]) -> None:
+    SCOPE.evaluate(expression, values)
+    before = sys.getrefcount(None)
+    for _ in range(1000):
+        SCOPE.evaluate(expression, values)
+    assert sys.getrefcount(None) > before - 500  # None is deallocated, and the process ends, when its count gets to 0
 
 
 @pytest.mark.parametrize(
