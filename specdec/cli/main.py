@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -65,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def entry() -> None:
     """The console script: ``main``, with Ctrl-C and a closed pipe ending quietly."""
+    # imports and records are many objects that stay; looking for garbage among them takes a tenth of a short command
+    gc.set_threshold(20_000)
     try:
         code = main()
         sys.stdout.flush()
