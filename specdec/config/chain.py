@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ LARGEST = (
     "num_prefill_lookahead_tokens",
     "num_hash_lookahead_tokens",
 )
+SUMMED = ("draft_weight_bytes", "draft_kv_bytes_per_token", "draft_logits_bytes")
 SMALLEST = ("max_model_len", "max_num_active_seqs")  # engine limits that speculation may lower
 
 
@@ -70,7 +71,8 @@ def resolve_chain(path: tuple[Step, ...], shared: Shared) -> Outcome:
     if faults := disagreements(path, members, shared):
         return Outcome(diagnostics=(*findings, *faults))
     shared_options = options_of(record, outer, members, shared)
-    return Outcome(combine(record, members, shared_options), findings, provenance_of(outcomes))
+    origins = provenance_of(outcomes, format_path(path))
+    return Outcome(combine(record, members, shared_options, origins), findings, origins)
 
 
 def faults_of_list(
@@ -124,16 +126,21 @@ def options_of(
     return {**values, MEMBERS: [m.source[SPECULATIVE] for m in members]}
 
 
-def provenance_of(outcomes: list[Outcome]) -> dict[str, Origin]:
+def provenance_of(outcomes: list[Outcome], label: str) -> dict[str, Origin]:
     """The origins of all members; groups that all share (``target``, ``engine``) come from the first."""
     merged: dict[str, Origin] = {}
     for outcome in reversed(outcomes):
         merged |= outcome.provenance
     merged["speculative.method"] = Origin("derived", "a list of speculators", inputs=("speculative",))
+    members = tuple(f"{label}[{i}]" for i in range(len(outcomes)))
+    merged |= {f"numbers.{name}": Origin("derived", "largest of the members", inputs=members) for name in LARGEST}
+    merged[f"{SPECULATIVE}.{K}"] = Origin("derived", "longest of the members", inputs=members)
     return merged
 
 
-def combine(record: SpeculatorRecord, members: list[SpeculativeConfig], options: dict[str, Any]) -> SpeculativeConfig:
+def combine(
+    record: SpeculatorRecord, members: list[SpeculativeConfig], options: dict[str, Any], origins: dict[str, Origin]
+) -> SpeculativeConfig:
     """One configuration over several; ``members`` keeps each in full, in order of priority."""
     first = members[0]
     numbers: dict[str, Any] = dict(first.numbers)
@@ -157,7 +164,9 @@ def combine(record: SpeculatorRecord, members: list[SpeculativeConfig], options:
         numbers=Namespace(numbers),
         verification=longest.verification,
         wiring=Namespace({**first.wiring, "capture_before_layer": captured or None}),
-        changes=tuple(change for m in members for change in m.changes),
+        resources=Namespace(combined_resources([m.resources for m in members])),
+        changes=combined_changes(members),
+        provenance=origins,
         hash_factors=tuple(m.hash_factors for m in members),
         config_hash=digest({"chain": [m.config_hash for m in members], "options": {**options, MEMBERS: None}}),
         source={**first.source, SPECULATIVE: block},
@@ -168,3 +177,27 @@ def combine(record: SpeculatorRecord, members: list[SpeculativeConfig], options:
 def smallest(values: Iterable[Any]) -> Any:
     """The smallest of the values that there are."""
     return min((value for value in values if value is not None), default=None)
+
+
+def combined_resources(members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Memory of all drafts together; a number that one member does not know is not known of the chain."""
+    found = dict(members[0])
+    for name in SUMMED:
+        values = [m.get(name) for m in members]
+        found[name] = None if None in values else sum(v for v in values if v is not None)
+    target, draft = found.get("target_kv_bytes_per_token"), found["draft_kv_bytes_per_token"]
+    per_token = found["kv_bytes_per_token"] = None if target is None or draft is None else target + draft
+    parts = [found.get("target_weight_bytes"), found["draft_weight_bytes"], found["draft_logits_bytes"]]
+    have = found.get("memory_bytes")
+    left = None if have is None or None in parts else max(have - sum(p for p in parts if p is not None), 0)
+    return {**found, "kv_bytes": left, "kv_tokens": left // per_token if left is not None and per_token else None}
+
+
+def combined_changes(members: Sequence[SpeculativeConfig]) -> tuple[Mapping[str, Any], ...]:
+    """One change a path, the member's that goes furthest from the value before."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for change in (c for m in members for c in m.changes):
+        known = found.get(change["path"])
+        if known is None or abs(change["after"] - change["before"]) > abs(known["after"] - known["before"]):
+            found[change["path"]] = change
+    return tuple(found.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -276,5 +277,14 @@ def origins(parts: Parts, groups: Mapping[str, Values]) -> dict[str, Origin]:
         found |= {f"{group}.{name}": value.origin for name, value in values.items() if value is not None}
     for name, expression in parts.record.derive.items():
         if parts.numbers.get(name) is not None:
-            found[f"numbers.{name}"] = Origin("derived", expression, inputs=(f"{label}.{K}",))
+            found[f"numbers.{name}"] = number_origin(str(expression), label)
     return found
+
+
+def number_origin(expression: str, label: str) -> Origin:
+    """The inputs that a number's expression reads; a constant is the record's own."""
+    names = dict.fromkeys(re.findall(r"\b(?:k\b|(?:draft|target|engine|options|numbers)\.\w+)", expression))
+    inputs = [
+        f"{label}.{K}" if n == "k" else re.sub("^options", label, n) for n in names if f"known.{n}" not in expression
+    ]
+    return Origin("derived", expression, inputs=tuple(inputs)) if inputs else Origin("record", f"always {expression}")

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec.config.diagnostics import Diagnostic, Origin
+from specdec.config.plan_sides import SideRow, sides
 from specdec.config.speculative import Namespace, Resolution, SpeculativeConfig
 
 FORMAT = "specdec/plan/1"
 UNSET: tuple[Any, ...] = (None, (), {}, "")
 SETTINGS = ("target", "engine")  # mostly defaults and dimensions: only what somebody chose is shown
+MEMORY = ("target_weight_bytes", "draft_weight_bytes", "draft_kv_bytes_per_token", "draft_logits_bytes")  # always shown
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Plan:
     config: SpeculativeConfig
     sections: tuple[tuple[str, tuple[Row, ...]], ...]
     diagnostics: tuple[Diagnostic, ...]
+    sides: tuple[SideRow, ...] = ()
+    members: tuple[Plan, ...] = ()  # of a chain, in order of priority
 
     @property
     def lossless(self) -> bool:
@@ -57,6 +61,8 @@ class Plan:
             "engines": plain(record.engines),
             "capabilities": dict(config.capabilities),
             "sections": {title: [row.to_dict() for row in rows] for title, rows in self.sections},
+            "inheritance": [_side_dict(row) for row in self.sides],
+            **({"members": [member.to_dict() for member in self.members]} if self.members else {}),
             "changes": [plain(change) for change in config.changes],
             "diagnostics": [
                 {"code": d.code, "severity": d.severity, "path": d.path, "message": d.message, "fix": d.fix}
@@ -70,37 +76,93 @@ class Plan:
 def make_plan(resolution: Resolution, everything: bool = False) -> Plan:
     """The plan of a resolution without errors; ``everything`` also shows values that nobody set."""
     config = resolution.unwrap()
+    return _plan(config, tuple(resolution.diagnostics or config.warnings), everything)
+
+
+def _plan(
+    config: SpeculativeConfig, findings: tuple[Diagnostic, ...], everything: bool, label: str = "speculative"
+) -> Plan:
+    both = tuple(row for row in sides(config) if everything or row.matters)
     sections = []
     for title, rows in (
-        ("speculative", _speculative(config, everything)),
-        ("draft", _group(config, "draft", everything)),
+        ("speculative", _speculative(config, everything, label)),
+        ("draft", _draft(config, {row.path for row in both}, everything)),
         ("target", _group(config, "target", everything)),
         ("wiring", _group(config, "wiring", everything)),
-        ("verification", _group(config, "verification", everything)),
+        ("verification", _verification(config, everything)),
         ("engine", _group(config, "engine", everything)),
-        ("numbers", _group(config, "numbers", everything)),
-        ("resources", _group(config, "resources", everything)),
+        ("numbers", _numbers(config, everything)),
+        ("resources", _resources(config, everything)),
     ):
         kept = tuple(rows)
         if kept:
             sections.append((title, kept))
-    findings = resolution.diagnostics or config.warnings
-    return Plan(config, tuple(sections), tuple(findings))
+    members = tuple(_plan(m, (), everything, f"speculative[{i}]") for i, m in enumerate(config.members))
+    return Plan(config, tuple(sections), findings, both, members)
 
 
-def _speculative(config: SpeculativeConfig, everything: bool) -> Iterator[Row]:
+def _speculative(config: SpeculativeConfig, everything: bool, label: str) -> Iterator[Row]:
     """The method, k, and the options; without ``everything``, no option that is unset."""
     origins = config.provenance
     for name, value in (("method", config.method), ("num_speculative_tokens", config.num_speculative_tokens)):
         unit = "drafted tokens a round" if name != "method" else ""
-        yield Row(f"speculative.{name}", value, origins.get(f"speculative.{name}"), unit)
+        yield Row(f"speculative.{name}", value, _first(origins, f"{label}.{name}", f"speculative.{name}"), unit)
     for name, value in config.options.items():
-        if name in ("method", "num_speculative_tokens") or (not everything and value in UNSET):
+        if name in ("method", "num_speculative_tokens") or (not everything and (value in UNSET or config.members)):
             continue
         option = config.record.options.get(name)
-        yield Row(
-            f"speculative.{name}", value, origins.get(f"speculative.{name}"), (option.unit or "") if option else ""
-        )
+        origin = _first(origins, f"{label}.{name}", f"speculative.{name}")
+        if not everything and not _matters(config, name, origin):
+            continue
+        yield Row(f"speculative.{name}", value, origin, (option.unit or "") if option else "")
+
+
+def _first(origins: Mapping[str, Origin], *paths: str) -> Origin | None:
+    return next((origins[path] for path in paths if path in origins), None)
+
+
+def _matters(config: SpeculativeConfig, name: str, origin: Origin | None) -> bool:
+    """Whether an option says something here; parameters at their default of another verification mode do not."""
+    option = config.record.options.get("rejection_sample_method")
+    others = (
+        [str(mode) for mode in (option.enum or ()) if mode != config.verification.get(option.name)] if option else []
+    )
+    default = origin is None or origin.kind == "record"
+    return not (default and any(name.startswith(f"{mode}_") for mode in others))
+
+
+def _draft(config: SpeculativeConfig, shown: set[str], everything: bool) -> Iterator[Row]:
+    """What is particular to the draft; without ``everything``, neither dimensions that every model has nor side-by-side rows."""
+    rows = list(_group(config, "draft", everything))
+    last = {
+        (str(row.value), row.origin.detail if row.origin else row.path): row.path for row in rows
+    }  # one key, two facts
+    for row in rows:
+        name = row.path.split(".")[1]
+        if not everything and last[str(row.value), row.origin.detail if row.origin else row.path] != row.path:
+            continue
+        dimension = name in config.target and name != "model"
+        if everything or not (row.path in shown or dimension or row.value is False):
+            yield row
+
+
+def _verification(config: SpeculativeConfig, everything: bool) -> Iterator[Row]:
+    """The guarantee, and values that are not the option of the same name."""
+    for row in _group(config, "verification", everything):
+        if everything or row.value != config.options.get(row.path.split(".")[1]):
+            yield row
+
+
+def _numbers(config: SpeculativeConfig, everything: bool) -> Iterator[Row]:
+    """What the speculator owes the engine; zeros are left out without ``everything``."""
+    yield from (row for row in _group(config, "numbers", everything) if everything or row.value != 0)
+
+
+def _resources(config: SpeculativeConfig, everything: bool) -> Iterator[Row]:
+    """Memory of the draft's weights, KV and logits, also where it is not known."""
+    for path, value in flatten(config.resources, "resources"):
+        if everything or value not in UNSET or path.split(".")[1] in MEMORY:
+            yield Row(path, value, config.provenance.get(path))
 
 
 def _group(config: SpeculativeConfig, group: str, everything: bool) -> Iterator[Row]:
@@ -118,7 +180,7 @@ def _group(config: SpeculativeConfig, group: str, everything: bool) -> Iterator[
 
 def _is_news(origin: Origin | None) -> bool:
     """Whether somebody chose the value, rather than a default or a dimension of the checkpoint."""
-    return origin is not None and (origin.kind in ("user", "command line", "derived") or "quant" in origin.detail)
+    return origin is not None and (origin.kind in ("user", "command line") or bool(origin.over))
 
 
 def flatten(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -140,6 +202,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value
+
+
+def _side_dict(row: SideRow) -> dict[str, Any]:
+    data = {"path": row.path, "draft": plain(row.value), "target": plain(row.target), "rule": row.rule}
+    return {**data, **({"origin": origin_dict(row.origin)} if row.origin else {})}
 
 
 def origin_dict(origin: Origin) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from specdec.config.diagnostics import Origin
@@ -12,24 +13,87 @@ from specdec.config.plan import Plan, Row, plain
 from specdec.config.render import render_text
 from specdec.config.speculative import Resolution
 
-NAME_WIDTH, VALUE_WIDTH = 30, 22
+NAMES, VALUES = (20, 34), (8, 22)  # narrowest and widest columns; a longer value pushes its origin to the next line
+WIDTH = 100
 LONGEST_VALUE = 60
+LONGEST_FORMULA = 48
+UNKNOWN = {  # what is said where a size cannot be told
+    "resources.target_weight_bytes": "no weights were found next to the target's config.json",
+    "resources.draft_weight_bytes": "no weights were found next to the draft's config.json",
+    "resources.draft_kv_bytes_per_token": "the draft's config.json does not tell",
+    "resources.draft_logits_bytes": "the target's vocabulary is not known",
+}
 
 
 def plan_text(plan: Plan, colour: bool = False, width: int | None = None) -> str:
-    """Head line, sections in columns, engine changes, warnings."""
-    width = width or shutil.get_terminal_size((120, 40)).columns
-    parts = [head(plan)]
-    for title, rows in plan.sections:
-        if title == "resources":
-            parts.append("\n".join([title, *(_line(_bytes_row(row), width) for row in rows)]))
-        else:
-            parts.append("\n".join([title, *(_line(row, width) for row in rows)]))
-    changes = [_change(change) for change in plan.config.changes]
-    if changes:
-        parts.append("\n".join(["changed by speculation", *changes]))
+    """Head line, sections in columns, engine changes, warnings; no line of the tables is wider than ``width``."""
+    width = max(width or shutil.get_terminal_size((WIDTH, 40)).columns, 80)
+    parts = [head(plan), *_tables(plan, width)]
+    for number, member in enumerate(plan.members, 1):
+        parts += [f"{number}. {head(member)}", *_tables(member, width, ("speculative", "draft", "wiring", "numbers"))]
+    if plan.config.changes:
+        rows = [
+            (c.get("path", ""), f"{show(c.get('before'))} -> {show(c.get('after'))}", str(c.get("why", "")))
+            for c in plan.config.changes
+        ]
+        parts.append(columns("changed by speculation", rows, width))
     findings = render_text(plan.diagnostics, colour=colour)
     return "\n\n".join(part for part in (*parts, findings) if part)
+
+
+def _tables(plan: Plan, width: int, titles: Sequence[str] = ()) -> Iterator[str]:
+    for title, rows in plan.sections:
+        if titles and title not in titles:
+            continue
+        yield columns(title, [_cells(_bytes_row(row) if title == "resources" else row) for row in rows], width)
+        if title == "draft":
+            yield from _both(plan, width)
+    if plan.sides and not any(title == "draft" for title, _ in plan.sections):
+        yield from _both(plan, width)
+
+
+def _both(plan: Plan, width: int) -> Iterator[str]:
+    rows = [
+        (
+            row.path.split(".", 1)[1],
+            show(row.value),
+            "; ".join(t for t in (f"target {show(row.target)}", row.rule, _by(row.origin)) if t),
+        )
+        for row in plan.sides
+    ]
+    if rows:
+        yield columns("draft and target", rows, width)
+
+
+def _by(origin: Origin | None) -> str:
+    """Who set a draft's setting, when it was not the rule beside it."""
+    if origin is None or origin.kind in ("target", "record"):
+        return ""
+    return origin.detail if origin.kind == "derived" else _full(origin)
+
+
+def columns(title: str, rows: Sequence[tuple[str, str, str]], width: int) -> str:
+    """A titled table of name, value and remark; remarks fold into their own column."""
+    name_width = _column([row[0] for row in rows], NAMES)
+    value_width = _column([row[1] for row in rows], VALUES)
+    indent = 2 + name_width + 1 + value_width + 1
+    lines = [title]
+    for name, value, remark in rows:
+        start = f"  {name:<{name_width}} {value:<{value_width}}"
+        folded = textwrap.wrap(remark, width - indent, break_on_hyphens=False)
+        if len(start) > indent and folded:
+            lines.append(start)
+        elif folded:
+            lines.append(f"{start:<{indent}}{folded.pop(0)}")
+        else:
+            lines.append(start.rstrip())
+        lines += [" " * indent + text for text in folded]
+    return "\n".join(lines)
+
+
+def _column(cells: Sequence[str], bounds: tuple[int, int]) -> int:
+    """The width of the longest cell that fits into the widest column."""
+    return max([bounds[0], *(len(cell) for cell in cells if len(cell) <= bounds[1])])
 
 
 def head(plan: Plan) -> str:
@@ -62,15 +126,20 @@ def head(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _line(row: Row, width: int) -> str:
-    name = row.path.split(".", 1)[1]
-    value = show(row.value)
-    origin = _from(row.origin) if row.origin else ""
-    if row.origin is not None and row.origin.over:
-        beaten = ", ".join(f"{show(value)} {_from(origin)}" for origin, value in row.origin.over)
-        origin += f", over {beaten}"
-    line = f"  {name:<{NAME_WIDTH}} {value:<{VALUE_WIDTH}} {origin}".rstrip()
-    return line if len(line) <= max(width, 80) else line[: max(width, 80) - 1] + "…"
+def _cells(row: Row) -> tuple[str, str, str]:
+    name, origin = row.path.split(".", 1)[1], row.origin
+    if row.path in UNKNOWN and row.value is None:
+        return name, "unknown", UNKNOWN[row.path]
+    formula = origin.detail if origin is not None and row.path.startswith("numbers.") else ""
+    if formula and len(formula) <= LONGEST_FORMULA:
+        return name, show(row.value), formula if formula.startswith("always") else f"= {formula}"
+    return name, show(row.value), _full(origin, row.value) if origin else ""
+
+
+def _full(origin: Origin, value: Any = None) -> str:
+    """An origin and the other values it beat."""
+    beaten = [f"{show(other)} {_from(source)}" for source, other in origin.over if plain(other) != plain(value)]
+    return _from(origin) + (f", over {', '.join(beaten)}" if beaten else "")
 
 
 def _from(origin: Origin) -> str:
@@ -85,8 +154,10 @@ def _from(origin: Origin) -> str:
         known = origin.detail.startswith("default of ")  # the name stands in the first column already
         return f"record default{f' ({origin.detail})' if origin.detail and not known else ''}"
     if origin.kind == "derived":
-        inputs = f" from {', '.join(origin.inputs)}" if origin.inputs else ""
-        return f"derived{inputs}" + (f" ({origin.detail})" if origin.detail else "")
+        if not origin.inputs:
+            return origin.detail or "derived"
+        detail = origin.detail if len(origin.detail) <= LONGEST_FORMULA else ""
+        return f"from {', '.join(origin.inputs)}" + (f" ({detail})" if detail else "")
     return f"{origin.kind} {origin.detail}".rstrip()
 
 
@@ -100,11 +171,6 @@ def _place(text: str) -> str:
         if text.startswith(os.sep)
         else text
     )
-
-
-def _change(change: Mapping[str, Any]) -> str:
-    before, after = show(change.get("before")), show(change.get("after"))
-    return f"  {change.get('path', ''):<{NAME_WIDTH}} {before} -> {after}  {change.get('why', '')}".rstrip()
 
 
 def show(value: Any) -> str:

@@ -70,3 +70,68 @@ def test_strict_turns_a_guess_into_an_error(specdec, project):
 def test_default_config_is_planned_without_a_file(specdec):
     result = specdec("plan")
     assert result.code == 0 and result.out.startswith("ngram · ")
+
+
+def test_no_line_of_the_tables_is_wider_than_the_terminal(specdec, project, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    result = specdec("plan", "run.yaml", "engine.max_num_seqs=64", "speculative.num_speculative_tokens=5")
+    tables = result.out.split("\ntarget.model: ")[0]  # findings are one line each
+    assert max(len(line) for line in tables.splitlines()) <= 100 and "…" not in tables
+
+
+def test_both_sides_of_inherited_settings(specdec, project):
+    config = json.loads((project / "target/config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8"}
+    (project / "target/config.json").write_text(json.dumps(config))
+    lines = specdec("plan", "run.yaml", "target.kv_cache_dtype=fp8").out.splitlines()
+    sides = lines[lines.index("draft and target") :]
+    assert any(x.split() == "dtype bfloat16 target bfloat16; inherited unless set".split() for x in sides)
+    assert any(x.split()[:3] == ["kv_cache_dtype", "fp8", "target"] for x in sides)
+    (quantization,) = [x for x in sides if x.strip().startswith("quantization")]
+    assert "none" in quantization and "target fp8; not inherited: the draft has its own files" in quantization
+    data = json.loads(specdec("plan", "run.yaml", "--format", "json").out)
+    rows = {row["path"]: row for row in data["inheritance"]}
+    assert rows["draft.quantization"]["draft"] is None and rows["draft.quantization"]["target"] == "fp8"
+    assert rows["draft.rope_type"]["rule"] == "never inherited"
+
+
+def test_memory_of_the_draft_is_shown_also_where_it_is_unknown(specdec, project):
+    out = specdec("plan", "run.yaml", "speculative.draft_sample_method=probabilistic").out
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if "bytes" in line}
+    assert rows["draft_weight_bytes"][0] == "unknown" and "weights" in rows["draft_weight_bytes"]
+    assert rows["draft_kv_bytes_per_token"] == ["128", "B"]  # one layer, two heads of 16, key and value, bfloat16
+    assert rows["draft_logits_bytes"] == ["6.14", "kB"]  # 4 requests, 3 drafts, 256 ids
+
+
+def test_limits_that_speculation_lowers(specdec, project):
+    config = json.loads((project / "draft/config.json").read_text()) | {
+        "architectures": ["DFlashDraftModel"],
+        "block_size": 8,
+    }
+    del config["draft_vocab_size"], config["eagle_aux_hidden_state_layer_ids"]
+    config["dflash_config"] = {"target_layer_ids": [1, 5, 8], "mask_token_id": 7}
+    (project / "draft/config.json").write_text(json.dumps(config))
+    overrides = ("speculative.method=dflash", "engine.max_num_batched_tokens=64", "engine.max_num_seqs=32")
+    out = specdec("plan", "run.yaml", *overrides).out
+    assert "engine.max_num_active_seqs" in out and "32 -> 16" in out and "engine-limit-lowered" in out
+    changes = json.loads(specdec("plan", "run.yaml", *overrides, "--format=json").out)["changes"]
+    assert {(c["path"], c["before"], c["after"]) for c in changes} == {
+        ("engine.lookahead_slots_per_request", 0, 4),
+        ("engine.max_num_active_seqs", 32, 16),
+    }
+
+
+def test_a_chain_shows_its_members_and_their_memory_together(specdec, project):
+    (project / "chain.yaml").write_text(
+        "target: {model: ./target, max_model_len: 1024}\n"
+        "speculative:\n"
+        "- {method: ngram, num_speculative_tokens: 4}\n"
+        "- {method: eagle3, model: ./draft, num_speculative_tokens: 3}\n"
+    )
+    out = specdec("plan", "chain.yaml").out
+    assert "\n1. ngram · " in out and "\n2. eagle3 · " in out and "largest of the members" in out
+    data = json.loads(specdec("plan", "chain.yaml", "--format", "json").out)
+    assert [member["method"] for member in data["members"]] == ["ngram", "eagle3"]
+    resources = {row["path"]: row["value"] for row in data["sections"]["resources"]}
+    assert resources["resources.draft_kv_bytes_per_token"] == 128
+    assert resources["resources.draft_weight_bytes"] is None  # the head has no weights here, so the sum is not known
