@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from specdec.config.checkpoint.clauses import true_leaves
 from specdec.config.checkpoint.evaluate import IDENTITY_FACTS, declares_scope, holds
 from specdec.config.checkpoint.facts import in_speculators_format, read_facts
-from specdec.config.checkpoint.rewrites import matches
+from specdec.config.checkpoint.rewrites import matches, predicts
 from specdec.config.checkpoint.value import Checkpoint
 from specdec.config.diagnostics import Found
 from specdec.config.expressions import Scope
@@ -47,7 +47,7 @@ class Identity:
         return cls(checkpoint, declares_scope(registry), facts, values)
 
     def holds(self, expression: str | None, record: SpeculatorRecord | None = None) -> bool:
-        """Whether the expression holds; ``draft.rewrite_matches`` is that of the record."""
+        """Whether the expression holds; what it asks about rewrites is answered by those of the record."""
         return expression is not None and holds(self.scope, expression, self._values(record))
 
     def evidence(self, expression: str, record: SpeculatorRecord | None = None) -> tuple[str, ...]:
@@ -65,7 +65,8 @@ class Identity:
         if record is None or not record.rewrites:
             return self.values
         applies = any(matches(row.when, self.checkpoint.config) for row in record.rewrites)
-        return {**self.values, "draft.rewrite_matches": applies}
+        predicted = predicts(record.rewrites, self.checkpoint.config)
+        return {**self.values, "draft.rewrite_matches": applies, "draft.rewrite_predicts": predicted}
 
 
 def detect(registry: Registry, checkpoint: Checkpoint | None, target: Checkpoint | None = None) -> Detection:

@@ -56,6 +56,15 @@ def matches(when: Mapping[str, Any], config: Mapping[str, Any], original: Mappin
     return all(_holds(name, wanted, config, original or config) for name, wanted in when.items())
 
 
+def predicts(rewrites: Iterable[RewriteSpec], config: Mapping[str, Any]) -> bool:
+    """Whether a row that applies states a positive number of predicted tokens, by a constant, a key or its default."""
+    return any(
+        (_n_predict(row.n_predict, config) or 0) > 0
+        for row in rewrites
+        if row.n_predict is not None and matches(row.when, config)
+    )
+
+
 def _holds(name: str, wanted: Any, config: Mapping[str, Any], original: Mapping[str, Any]) -> bool:
     if name == "model_type":
         return config.get("model_type") in _listed(wanted)
