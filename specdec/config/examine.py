@@ -9,13 +9,14 @@ from typing import Any
 from specdec.config.checkpoint import Checkpoint, Identity, inspect_draft, matches
 from specdec.config.checkpoint.keys import lookup
 from specdec.config.compose import Composed
+from specdec.config.config_overrides import overridden_fact, overridden_key
 from specdec.config.diagnostics import Diagnostic, Found, Origin
 from specdec.config.expressions import ExpressionError, Scope
 from specdec.config.method import MODEL, DraftCheckpoint
 from specdec.config.options import Block, K, merge_options
 from specdec.config.record_types import SpeculatorRecord
 from specdec.config.settings import Settings
-from specdec.config.target_side import Target, overridden_key
+from specdec.config.target_side import Target
 
 UNREADABLE_AT = "draft.model_type"  # where a config that breaks its format's contract is reported
 
@@ -57,7 +58,9 @@ def examine(record: SpeculatorRecord, block: Block, draft: DraftCheckpoint, shar
     findings: list[Diagnostic] = []
     rewritten = readable = False
     if draft.checkpoint is not None and MODEL in record.options:
-        inspection = inspect_draft(record, draft.checkpoint, shared.target.checkpoint, shared.registry)
+        inspection = inspect_draft(
+            record, draft.checkpoint, shared.target.checkpoint, shared.registry, same_checkpoint=draft.same
+        )
         facts, findings = dict(inspection.facts), list(inspection.diagnostics)
         readable = not any(d.severity == "error" and d.path == UNREADABLE_AT for d in findings)
         facts |= n_predict_origin(record, draft.checkpoint, facts)
@@ -70,6 +73,8 @@ def examine(record: SpeculatorRecord, block: Block, draft: DraftCheckpoint, shar
             overrides = shared.settings.target.get("hf_overrides")
             facts = {n: from_overrides(f, overrides) for n, f in facts.items()} if overrides else facts
             findings = [d for d in findings if d.code != "unknown-checkpoint-field"]
+        if draft.overrides is not None:
+            facts = {n: overridden_fact(f, draft.overrides) for n, f in facts.items()}
     scope = shared.registry.scope(record.name)
     values = base_values(facts, draft, shared, rewritten)
     options, wrong = merge_options(record, block, facts, scope, values)

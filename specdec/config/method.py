@@ -15,7 +15,8 @@ from specdec.config.checkpoint import (
     matching_targets,
 )
 from specdec.config.checkpoint.detect import Detection
-from specdec.config.diagnostics import Diagnostic, Origin, Source
+from specdec.config.config_overrides import override_config
+from specdec.config.diagnostics import Diagnostic, Found, Origin, Source
 from specdec.config.record_types import SpeculatorRecord
 from specdec.config.registry import Registry
 
@@ -29,6 +30,14 @@ class DraftCheckpoint:
     checkpoint: Checkpoint | None
     same: bool = False
     diagnostics: tuple[Diagnostic, ...] = ()
+    overrides: Found | None = None  # keys of its config that the user replaced
+
+    def overridden(self, overrides: Found | None) -> DraftCheckpoint:
+        """With the user's ``hf_overrides`` applied before anything is read from it."""
+        if self.checkpoint is None or overrides is None or not isinstance(overrides.value, Mapping):
+            return self
+        config = override_config(self.checkpoint.config, overrides.value)
+        return replace(self, checkpoint=self.checkpoint.with_config(config), overrides=overrides)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from specdec.config.inherit import Side, check_quantization, check_settings, dra
 from specdec.config.inputs import at_path
 from specdec.config.known import SPECULATIVE
 from specdec.config.memory import kv_bytes_per_token, weight_bytes
-from specdec.config.merge import Candidate, with_beaten
+from specdec.config.merge import Candidate, strongest, with_beaten
 from specdec.config.method import MODEL, choose, find_draft
 from specdec.config.options import Block, missing
 from specdec.config.paths import Step
@@ -28,6 +28,7 @@ from specdec.config.wiring import GUESSED, aux_layers
 
 CACHE_ONLY = frozenset({"default", "linear", "llama3", "ntk", "proportional"})  # the position count only sizes a table
 CHECKPOINTS = ("draft.", "target.")  # where findings about the content of a checkpoint stand
+OVERRIDES = "hf_overrides"
 MAX_HOPS = 8  # records that take over from each other
 
 
@@ -64,6 +65,7 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared, outer: tuple[Step
     )
     if shared.given is None and model is not None and draft.checkpoint is shared.target.speculators:
         draft = find_draft(record, model, None, shared.target.checkpoint, shared.settings.value("target", MODEL))
+    draft = draft.overridden(strongest(block.candidates([OVERRIDES])))
     chosen = choose(record, origin, draft, shared.target.checkpoint, model, registry)
     shared = with_defaults(shared, chosen.record)
     findings = (*notices, *draft.diagnostics, *(at_block(d, block) for d in chosen.diagnostics))
@@ -191,7 +193,9 @@ def complete(state: State, origin: Origin, findings: tuple[Diagnostic, ...], sha
     found += run_rules((*record.rules, *target_rules), state.scope, values, block)
     found += check_compatibility(record, shared.registry.features, state.scope, values, block)
     sound = not any(d.severity == "error" and d.path.startswith(CHECKPOINTS) for d in found)
-    found[place:place] = missing(record, block, state.options, state.draft.checkpoint is not None or state.draft.same, sound)
+    found[place:place] = missing(
+        record, block, state.options, state.draft.checkpoint is not None or state.draft.same, sound
+    )
     errors = any(d.severity == "error" for d in found)
     parts = Parts(
         state.record, block, origin, state.options, draft, layers, capabilities, numbers, values, tuple(found)

@@ -10,13 +10,13 @@ from specdec.config.checkpoint import Checkpoint, in_speculators_format, load_ch
 from specdec.config.checkpoint.keys import lookup
 from specdec.config.checkpoint.target import check_target
 from specdec.config.checkpoint.value import Role
+from specdec.config.config_overrides import overridden_fact, override_config
 from specdec.config.diagnostics import Diagnostic, Found, Origin
 from specdec.config.inputs import shown
 from specdec.config.merge import with_beaten
 from specdec.config.method import as_unknown
 from specdec.config.settings import Settings
 
-ROPE_KEYS = ("rope_scaling", "rope_parameters")  # two layouts of one setting: setting one replaces the other
 VERIFIER = "speculators_config.verifier.name_or_path"
 AUTO = "auto"
 
@@ -93,40 +93,8 @@ def read_target(settings: Settings, given: Checkpoint | None, registry: Any) -> 
     facts, wrong = read_target_facts(checkpoint, registry)
     findings += [*wrong, *check_target(checkpoint, facts)]
     if overrides is not None:
-        facts = {name: _overridden(found, overrides) for name, found in facts.items()}
+        facts = {name: overridden_fact(found, overrides) for name, found in facts.items()}
     return Target(checkpoint, facts, final_settings(located, facts), speculators, tuple(findings))
-
-
-def override_config(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with keys replaced; nested configs merge, the two layouts of rope settings replace each other."""
-    result = dict(config)
-    for key, value in overrides.items():
-        old = result.get(key)
-        if key in ROPE_KEYS:
-            for layout in ROPE_KEYS:
-                result.pop(layout, None)
-            theta = old.get("rope_theta") if isinstance(old, Mapping) else None
-            keep = isinstance(value, Mapping) and theta is not None and "rope_theta" not in value
-            result[key] = {**value, "rope_theta": theta} if keep else value
-        elif isinstance(old, Mapping) and isinstance(value, Mapping):
-            result[key] = override_config(old, value)
-        else:
-            result[key] = value
-    return result
-
-
-def overridden_key(detail: str, overrides: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint key was set by ``hf_overrides``."""
-    top = detail.split(".", 1)[0].split("[", 1)[0]
-    return top in overrides
-
-
-def _overridden(found: Found, overrides: Found) -> Found:
-    if found.origin.kind != "checkpoint" or not overridden_key(found.origin.detail, overrides.value):
-        return found
-    origin = overrides.origin
-    detail = f"{origin.detail}.{found.origin.detail}"
-    return Found(found.value, Origin(origin.kind, detail, origin.source, found.origin.inputs))
 
 
 def final_settings(written: Mapping[str, Found], facts: Mapping[str, Found]) -> dict[str, Found]:

@@ -32,6 +32,8 @@ def aux_layers(
     layers = target["num_hidden_layers"].value if "num_hidden_layers" in target else None
     by_user = chosen is not None and chosen.origin.kind in ("user", "command line")
     if chosen is not None and by_user and chosen.value != DEFAULT_WORD:
+        if isinstance(chosen.value, str):  # no list and not the word: a rule of the record says so
+            return None, [], frozenset({GUESSED})
         ids = list(chosen.value)
         findings = check_user_ids(ids, layers, chosen.origin)
         beaten = [(fact.origin, list(fact.value))] if fact is not None and fact.value != ids else []
