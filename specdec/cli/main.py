@@ -61,6 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = module.run(options)
     except ModuleNotFoundError as error:
         return _missing_package(verb, error)
+    except _record_fault() as error:  # asked only when something was raised
+        print(f"specdec {verb}: error: the built-in records cannot be used: {error}", file=sys.stderr)
+        return COULD_NOT_RUN
     return OK if code is None else int(code)
 
 
@@ -107,6 +110,12 @@ def _unknown_verb(verb: str) -> int:
         hint = f"to check this file: specdec validate {verb}"
     print(f"specdec: error: unknown verb '{one_line(verb)}'; {hint}", file=sys.stderr)
     return COULD_NOT_RUN
+
+
+def _record_fault() -> type[Exception]:
+    from specdec.config.records_merge import RecordError
+
+    return RecordError
 
 
 def _missing_package(verb: str, error: ModuleNotFoundError) -> int:

@@ -110,10 +110,15 @@ def is_records_file(data: Any) -> bool:
 
 @lru_cache(maxsize=1)
 def shipped_checker() -> Checker:
-    """The checker of the built-in speculators; reads the shipped JSON Schema, not the records."""
-    from specdec.config.resources import schema_path
+    """The checker of the built-in speculators; reads the shipped JSON Schema, and the records only when they were edited."""
+    from specdec.config.resources import made_from, schema_path
 
-    return Checker(json.loads(schema_path("config.schema.json").read_text(encoding="utf-8")))
+    schema = json.loads(schema_path("config.schema.json").read_text(encoding="utf-8"))
+    if schema.get("x-specdec") == {"made_from": made_from()}:
+        return Checker(schema)
+    from specdec.config.registry import builtin
+
+    return checker_of(builtin())
 
 
 def checker_for(data: Any, folder: Path | None = None) -> tuple[Checker, list[Diagnostic]]:

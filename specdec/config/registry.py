@@ -13,6 +13,7 @@ from specdec.config import records_text
 from specdec.config.announced import packages_may_bring_records
 from specdec.config.diagnostics import Diagnostic
 from specdec.config.record_types import Alias, Feature, KnownFamily, SpeculatorRecord, TargetRecord, Variable
+from specdec.config.records_index import RECORDS, read_indexed
 from specdec.config.records_merge import Entry, Merged, RecordError, deep_merge, merge, read_sets
 from specdec.config.records_text import Text
 
@@ -206,9 +207,9 @@ class Registry:
         document = self.owners[name]
         raw = document.text.value["speculators"][name] or {}
         parent_name = raw.get("extends")
-        source = document.text.source(("speculators", name, "extends"))
         if parent_name is None:
             return merge(name, document.text, self._sets, None)
+        source = document.text.source(("speculators", name, "extends"))
         if parent_name not in self.owners:
             names = ", ".join(self.owners)
             raise RecordError(
@@ -262,11 +263,18 @@ def _clash(name: str, owner: Document, document: Document) -> None:
 
 @lru_cache(maxsize=1)
 def builtin() -> Registry:
-    """The records that ship with specdec."""
-    path = build.data_file("speculators.yaml")
-    text = records_text.read(path)
-    if text.diagnostics:
-        raise RecordError(text.diagnostics[0].code, text.diagnostics[0].message, text.diagnostics[0].source)
+    """The records that ship with specdec; raises ``RecordError`` when somebody edited them and they have a fault."""
+    text = read_indexed()
+    if text is None:
+        from specdec.config.records_check import first_problem
+        from specdec.config.source import SourceError
+
+        try:
+            text = records_text.read(build.data_file(RECORDS))
+        except SourceError as error:
+            found = error.diagnostic
+            raise RecordError(found.code, found.message, found.source, found.fix or "") from None
+        first_problem(text)
     document = Document(text, "built in")
     return Registry((document,), {name: document for name in text.value["speculators"]})
 

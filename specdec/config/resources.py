@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from functools import lru_cache
 from pathlib import Path
 
 
@@ -15,3 +17,12 @@ def data_file(name: str) -> Path:
 def schema_path(name: str) -> Path:
     """The path of a shipped JSON Schema."""
     return data_file(f"schemas/{name}")
+
+
+@lru_cache(maxsize=1)
+def made_from() -> str:
+    """What generated files say they were made from: a checksum of the records and of ``sections.yaml``."""
+    checksum = 0
+    for file in (data_file("speculators.yaml"), Path(__file__).with_name("sections.yaml")):
+        checksum = zlib.crc32(file.read_bytes().replace(b"\r\n", b"\n"), checksum)
+    return f"{checksum:08x}"

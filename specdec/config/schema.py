@@ -12,6 +12,7 @@ from typing import Any
 
 from specdec.config.known import METHOD_PREFIX
 from specdec.config.record_types import OptionSpec, SpeculatorRecord
+from specdec.config.resources import made_from
 from specdec.config.sections import raw_sections
 
 SCHEMA_VERSION = 1
@@ -82,8 +83,14 @@ def build_schema(registry: Any) -> dict[str, Any]:
 
 
 def schema_text(registry: Any) -> str:
-    """The schema as it is kept in the repository."""
+    """The schema as it is printed."""
     return json.dumps(build_schema(registry), indent=1, ensure_ascii=False) + "\n"
+
+
+def shipped_schema_text(registry: Any) -> str:
+    """The schema of the built-in records as it is kept in the repository: it also says what it was made from."""
+    made = {"made_from": made_from()}
+    return json.dumps({"x-specdec": made, **build_schema(registry)}, indent=1, ensure_ascii=False) + "\n"
 
 
 def option_schema(option: OptionSpec, nullable: bool = True) -> dict[str, Any]:

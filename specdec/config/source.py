@@ -15,7 +15,7 @@ from specdec.config.diagnostics import Diagnostic, Source
 from specdec.config.paths import Step, format_path
 from specdec.config.source_faults import SourceError, fatal, near_file, syntax_error, too_large
 
-__all__ = ["Document", "Mark", "SourceError", "fatal", "load", "parse", "parse_bytes"]
+__all__ = ["Document", "Mark", "SourceError", "fatal", "load", "parse", "parse_bytes", "split_lines"]
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000  # after aliases are expanded
 MAX_DEPTH = 60
@@ -129,7 +129,7 @@ def parse_bytes(raw: bytes, name: str) -> Document:
 
 def parse(text: str, name: str = "<text>") -> Document:
     """Parse one YAML 1.2 document; raises ``SourceError``, collects what can be located in ``problems``."""
-    lines = _LINE_BREAK.split(text)
+    lines = split_lines(text)
     loader = None
     try:
         loader = _Loader(_json_tabs(text) if name.endswith(".json") else text)
@@ -161,6 +161,11 @@ def parse(text: str, name: str = "<text>") -> Document:
     document = Document(name, None, node, lines)
     document.data = _build(node, (), document)
     return document
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a YAML file, numbered as its positions are."""
+    return _LINE_BREAK.split(text)
 
 
 def _json_tabs(text: str) -> str:
