@@ -80,13 +80,13 @@ def run(args: argparse.Namespace) -> int:
     print_findings(list(dict.fromkeys(findings)), stream=sys.stderr)
     if any(resolution.config is None for _, resolution in resolved):
         return exit_code(findings)
-    from specdec.cli.generate import cannot_run
+    from specdec.cli.generate import refusals
 
     configs = [(_label(swept, resolution.config), resolution.config) for swept, resolution in resolved]
     for _, config in configs:
-        problem = cannot_run(config)
-        if problem:
-            print(f"specdec bench: error: {problem}", file=sys.stderr)
+        refused = refusals(config)
+        if refused:
+            print_findings(refused, stream=sys.stderr)
             return 1
     from specdec.bench.startup import StartupError
     from specdec.engine.errors import EngineError

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from specdec.cli.common import OVERRIDE_HELP, exit_code, print_findings, split_arguments
+from specdec.config.diagnostics import Diagnostic
 from specdec.config.speculative import SpeculativeConfig
 
 HELP = "generate text with the embedded engine"
@@ -52,9 +53,9 @@ def run(args: argparse.Namespace) -> int:
     if resolution.config is None:
         return exit_code(findings)
     config = resolution.config
-    problem = cannot_run(config)
-    if problem and not args.no_speculation:
-        print(f"specdec generate: error: {problem}", file=sys.stderr)
+    refused = refusals(config, speculate=not args.no_speculation)
+    if refused:
+        print_findings(refused, stream=sys.stderr)
         return 1
     try:
         prompts = read_prompts(args.prompt, args.prompts, sys.stdin)
@@ -71,15 +72,12 @@ def run(args: argparse.Namespace) -> int:
         return 1
 
 
-def cannot_run(config: SpeculativeConfig) -> str | None:
-    """Why the embedded engine does not run this method; None when it does."""
-    status = config.record.engines.get("embedded")
-    if status in (True, "yes"):
-        return None
-    return (
-        f"{config.method} is {status} in the embedded engine; decode without it (--no-speculation), choose a method that "
-        "runs here ('specdec list'), or run it elsewhere ('specdec export vllm')"
-    )
+def refusals(config: SpeculativeConfig, speculate: bool = True) -> list[Diagnostic]:
+    """What the embedded engine cannot do of this configuration, with the places where it is written."""
+    from specdec.config.embedded import embedded_findings, plain_findings
+
+    findings = embedded_findings(config) if speculate else plain_findings(config)
+    return [d for d in findings if d.severity == "error"]
 
 
 def generate(args: argparse.Namespace, config: SpeculativeConfig, prompts: list[Any]) -> int:

@@ -24,18 +24,7 @@ def load(config: SpeculativeConfig, speculate: bool) -> Any:
     """The engine of a configuration; without speculation only the target is loaded."""
     from specdec.engine.llm import LLM
 
-    if speculate:
-        return LLM(speculative_config=config)
-    target, engine = config.target, config.engine
-    return LLM(
-        target["model"],
-        dtype=target.get("dtype"),
-        max_model_len=target.get("max_model_len"),
-        max_num_seqs=engine.get("max_num_seqs"),
-        max_num_batched_tokens=engine.get("max_num_batched_tokens"),
-        seed=engine.get("seed"),
-        device=engine.get("device"),
-    )
+    return LLM(speculative_config=config, speculate=speculate)
 
 
 def choose(llm: Any, params: Any, speculate: bool) -> Any:

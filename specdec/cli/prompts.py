@@ -21,7 +21,10 @@ def read_prompts(given: Sequence[str], file: str | None, stdin: TextIO) -> list[
     """
     prompts: list[Any] = list(given)
     if file is not None:
-        prompts += _from_file(file, stdin)
+        listed = _from_file(file, stdin)
+        if not listed:
+            raise PromptFileError(f"no prompt in {file}; write one JSON string or object a line")
+        prompts += listed
     if not prompts and not stdin.isatty():
         text = stdin.read().strip()
         prompts = [text] if text else []

@@ -51,4 +51,5 @@ def _field(name: str, spec: Mapping[str, Any]) -> OptionSpec:
         items=spec.get("items"),
         properties=spec.get("properties"),
         unit=spec.get("unit"),
+        engines=spec.get("engines") or {},
     )

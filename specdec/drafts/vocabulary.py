@@ -7,10 +7,12 @@ from typing import Any, Protocol
 
 import torch
 
+from specdec.engine.errors import EngineError
+
 _SPACE_MARKS = ("Ġ", "▁")  # byte-level BPE and SentencePiece write a leading space so
 
 
-class VocabularyError(ValueError):
+class VocabularyError(EngineError):
     """Two vocabularies cannot be matched; the message says why."""
 
 

@@ -44,6 +44,7 @@ class LLM:
         compile: False keeps decode steps out of CUDA graphs. accelerate: False leaves a loaded target as transformers
             runs it on the CPU; a model in memory is never changed.
         adaptive_drafting: False always drafts k tokens, even where that does not pay.
+        speculate: False takes the settings of ``speculative_config`` but decodes the target plainly.
         verifier, speculator, controller: ready-made parts, instead of those the configuration names; a ready-made
             speculator always drafts k tokens unless a controller comes with it.
 
@@ -65,13 +66,14 @@ class LLM:
         compile: bool | None = None,
         accelerate: bool = True,
         adaptive_drafting: bool = True,
+        speculate: bool = True,
         verifier: Any = None,
         speculator: Any = None,
         controller: Any = None,
     ) -> None:
         given = {"dtype": dtype, "max_model_len": max_model_len, "max_num_seqs": max_num_seqs, "seed": seed}
         given |= {"max_num_batched_tokens": max_num_batched_tokens, "device": device, "compile": compile}
-        config, settings = resolve_speculative(model, speculative_config, given)
+        config, settings = resolve_speculative(model, speculative_config, given, speculate)
         self.config = config
         model = model if model is not None else settings.get("model")
         if model is None:

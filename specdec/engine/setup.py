@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any
 
+from specdec.config.embedded import embedded_findings, plain_findings
+from specdec.config.render import render_text
 from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.adaptive import AdaptiveVerification
 from specdec.engine.controller import DraftController
@@ -13,50 +16,27 @@ from specdec.engine.errors import EngineError
 from specdec.engine.step_costs import NominalCosts
 from specdec.verify.verifier import Verifier
 
+logger = logging.getLogger(__name__)
 TARGET_SETTINGS = ("model", "revision", "tokenizer", "dtype", "max_model_len")
 ENGINE_SETTINGS = ("device", "max_num_seqs", "max_num_batched_tokens", "seed", "compile", "gpu_memory_utilization")
-# settings the embedded engine cannot honour -> the values that ask for nothing
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "engine.tensor_parallel_size": (None, 1),
-    "engine.pipeline_parallel_size": (None, 1),
-    "engine.data_parallel_size": (None, 1),
-    "engine.prefill_context_parallel_size": (None, 1),
-    "engine.decode_context_parallel_size": (None, 1),
-    "engine.quantization": (None,),
-    "engine.kv_cache_dtype": (None, "auto"),
-    "engine.attention_backend": (None, "auto"),
-    "engine.hf_overrides": (None, {}),
-    "engine.enable_lora": (None, False),
-    "engine.kv_connector": (None,),
-    "engine.watermark": (None,),
-    "engine.overlap_spec": (None, False),
-    "engine.replay_sampling_mask": (None, False),
-    "engine.return_routed_experts": (None, False),
-    "target.trust_remote_code": (None, False),
-    "target.code_revision": (None,),
-}
 
 
 def resolve_speculative(
-    model: Any, given: Any, settings: Mapping[str, Any]
+    model: Any, given: Any, settings: Mapping[str, Any], speculate: bool = True
 ) -> tuple[SpeculativeConfig | None, dict[str, Any]]:
     """The finalized configuration (None = plain decoding) and the settings in force.
 
+    Without ``speculate`` the configuration only gives the settings.
+
     ``given``: None, a ``speculative:`` block, a path, or a finalized config. Explicit ``settings`` (not None) take
     part in resolving. With a finalized config they add to it, but cannot exceed the limits it was resolved for.
-    Raises ``EngineError`` for settings that the embedded engine would ignore.
+    Raises ``EngineError`` for what the embedded engine cannot do, and logs what has no effect in it.
     """
     explicit = {name: value for name, value in settings.items() if value is not None}
     if given is None:
         return None, explicit
     config = given if isinstance(given, SpeculativeConfig) else _resolve(model, given, explicit)
-    for path, neutral in NEUTRAL.items():
-        value = config.get(path)
-        if value not in neutral:
-            raise EngineError(
-                f"{path} is {value!r}, which the embedded engine cannot do; remove it, or run this configuration with "
-                "`specdec export vllm`"
-            )
+    check(config, speculate)
     found = {name: config.target.get(name) for name in TARGET_SETTINGS}
     found |= {name: config.engine.get(name) for name in ENGINE_SETTINGS}
     # speculation may have lowered these
@@ -69,7 +49,17 @@ def resolve_speculative(
                     f"{name} is {explicit[name]}, but the configuration was finalized for {found[name]}; resolve it again"
                 )
         found |= explicit
-    return config, {name: value for name, value in found.items() if value is not None}
+    return config if speculate else None, {name: value for name, value in found.items() if value is not None}
+
+
+def check(config: SpeculativeConfig, speculate: bool = True) -> None:
+    """Raise ``EngineError`` for what the embedded engine refuses of a configuration; log what it ignores."""
+    findings = embedded_findings(config) if speculate else plain_findings(config)
+    errors = [d for d in findings if d.severity == "error"]
+    if errors:
+        raise EngineError("; ".join(f"{d.message}; {d.fix}" for d in errors))
+    if findings:
+        logger.warning("%s", render_text(findings))
 
 
 def _resolve(model: Any, given: Any, explicit: Mapping[str, Any]) -> SpeculativeConfig:

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from specdec.config.speculative import SpeculativeConfig
+from specdec.engine.errors import EngineError
 from specdec.speculators.base import BaseSpeculator
 
 
-class SpeculatorError(ValueError):
+class SpeculatorError(EngineError):
     """A record's ``implementation`` cannot be built; the message names the record and what is wrong."""
 
 

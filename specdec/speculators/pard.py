@@ -11,6 +11,7 @@ from specdec.config.speculative import SpeculativeConfig
 from specdec.drafts.causal_lm import DraftSequence
 from specdec.speculators.base import ProposeBatch
 from specdec.speculators.draft_model import DraftModelSpeculator
+from specdec.speculators.init import SpeculatorError
 
 
 class PardSpeculator(DraftModelSpeculator):
@@ -24,7 +25,7 @@ class PardSpeculator(DraftModelSpeculator):
         super().__init__(config, device, req_states)
         mask = config.get("draft.mask_token_id", config.get("draft.pard_token"))
         if mask is None:
-            raise ValueError(
+            raise SpeculatorError(
                 "the draft names no mask token; add pard_token to its config.json, or use method draft_model"
             )
         self.mask_token_id = int(mask)
