@@ -266,15 +266,18 @@ def builtin() -> Registry:
     """The records that ship with specdec; raises ``RecordError`` when somebody edited them and they have a fault."""
     text = read_indexed()
     if text is None:
-        from specdec.config.records_check import first_problem
         from specdec.config.source import SourceError
+        from specdec.config.validator import violations
 
         try:
             text = records_text.read(build.data_file(RECORDS))
         except SourceError as error:
             found = error.diagnostic
             raise RecordError(found.code, found.message, found.source, found.fix or "") from None
-        first_problem(text)
+        if text.diagnostics or next(violations(build.schema(), text.value, build.schema()), None):
+            from specdec.config.records_check import first_problem
+
+            first_problem(text)  # which looks again, with the package that words what it finds
     document = Document(text, "built in")
     return Registry((document,), {name: document for name in text.value["speculators"]})
 

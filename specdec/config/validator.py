@@ -1,4 +1,4 @@
-"""The part of JSON Schema that ``build_schema`` uses, as violations with their path.
+"""The part of JSON Schema that ``build_schema`` and the schema of records use, as violations with their path.
 
 A test compares it with the jsonschema package, which takes longer to import than a file takes to check.
 """
@@ -110,6 +110,9 @@ def _applied(
         elif isinstance(wanted, dict):
             for name in extra:
                 yield from violations(wanted, value[name], root, (*path, name))
+    elif keyword == "propertyNames":
+        for name in value if isinstance(value, dict) else ():
+            yield from violations(wanted, name, root, path)
     elif keyword == "allOf":
         for part in wanted:
             yield from violations(part, value, root, path)

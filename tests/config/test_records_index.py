@@ -103,6 +103,7 @@ def test_an_edit_counts_at_once(edited: Path) -> None:
         (ADDED + "    sumary: x\n", "sumary"),
         (ADDED + "    options: 3\n", "options"),
         (ADDED + "  my_ngram: {}\n", "given twice"),
+        (ADDED + "  No name:\n    title: x\n    summary: y\n", "No name"),
         (ADDED + "    title: [\n", "speculators.yaml"),
     ],
 )
