@@ -9,7 +9,8 @@ from specdec.cli.common import print_findings, split_arguments
 
 HELP = "explain a method, an option, an error code or a field"
 DESCRIPTION = """Explain a name: a method (dspark), an option of it (dspark.dspark_draft_topk), an option of all methods
-(num_speculative_tokens), a rule or an error code (k-exceeds-block), a field (engine.max_num_seqs), a capability, a number.
+(num_speculative_tokens), a rule or an error code (k-exceeds-block), a field (engine.max_num_seqs), a capability, a number,
+an engine feature (watermarking), a value of a checkpoint (draft.block_size).
 With --why, explain one value of a configuration: where it came from and what it beat."""
 EPILOG = """examples:
   specdec explain eagle3
@@ -31,13 +32,13 @@ def run(args: argparse.Namespace) -> int:
     if args.why:
         return why(args.why, args.topics)
     from specdec.cli.registries import registry_with
-    from specdec.config.explain import explain, suggestion, topics
+    from specdec.config.explain import explain, suggestion, topics_page
 
     registry = registry_with(args.records, "explain")
     if registry is None:
         return 1
     if not args.topics:
-        print("\n".join(topics(registry)))
+        print(topics_page(registry))
         return 0
     code = 0
     for number, topic in enumerate(args.topics):

@@ -7,12 +7,13 @@ import json
 
 HELP = "list the methods and what they are compatible with"
 DESCRIPTION = (
-    "List every method: where it runs, what it needs from the target, and which engine features it works with."
+    "List every method: where it runs, what it needs besides the target, and which engine features it works with."
 )
 EPILOG = """examples:
-  specdec list
-  specdec list --features              the compatibility matrix
-  specdec list --capabilities
+  specdec list                         methods, and the compatibility matrix
+  specdec list --features              the matrix alone
+  specdec list --capabilities          the flags that engines ask
+  specdec list --aliases               names that other engines use
   specdec list --format json
 
 exit codes: 0 fine, 1 a records file was refused"""
@@ -38,5 +39,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     chosen = [name for name in ("features", "capabilities", "aliases") if getattr(args, name)]
     tables = {"features": matrix.features, "capabilities": matrix.capabilities, "aliases": matrix.aliases}
-    print("\n\n".join(tables[name](registry) for name in chosen) if chosen else matrix.methods(registry))
+    texts = [tables[name](registry) for name in chosen] or [matrix.methods(registry), matrix.features(registry)]
+    print("\n\n".join(texts))
     return 0

@@ -7,22 +7,16 @@ from typing import Any
 
 from specdec.config.record_types import SpeculatorRecord
 
-YES, NO, PARTLY = "yes", "-", "partly"
+YES, NO, PARTLY = "yes", "-", "some"
+ENGINES = ("embedded", "vllm", "sglang")
 
 
 def methods(registry: Any) -> str:
-    """Name, title, status, where it runs, whether it needs a draft checkpoint."""
-    rows = [("method", "title", "status", "embedded", "vllm", "sglang", "needs")]
+    """Name, where it runs, what it needs; a method that is not stable says so."""
+    rows: list[tuple[str, ...]] = [("method", *ENGINES, "needs")]
     for record in registry.records.values():
-        rows.append(
-            (
-                record.name,
-                record.title,
-                record.status,
-                *(engine_cell(record, e) for e in ("embedded", "vllm", "sglang")),
-                needs(record),
-            )
-        )
+        name = record.name if record.status == "stable" else f"{record.name} ({record.status})"
+        rows.append((name, *(engine_cell(record, e) for e in ENGINES), short_needs(record)))
     return table(rows)
 
 
@@ -52,25 +46,43 @@ def needs(record: SpeculatorRecord) -> str:
     return ", ".join(parts) or "nothing"
 
 
+def short_needs(record: SpeculatorRecord) -> str:
+    """What ``needs`` says, in a column of a terminal."""
+    return needs(record).replace(" checkpoint", "").replace("hidden ", "").replace("in the target", "in target")
+
+
 def features(registry: Any) -> str:
-    """The compatibility matrix: engine features against methods."""
+    """The compatibility matrix: engine features against methods, and what the columns mean."""
     names = list(registry.features)
-    rows: list[tuple[str, ...]] = [("method", *names)]
+    rows: list[tuple[str, ...]] = [("method", *(registry.features[name].short for name in names))]
     for record in registry.records.values():
         rows.append((record.name, *(feature_cell(record, name) for name in names)))
-    legend = "\n".join(f"{name}: {registry.features[name].title}" for name in names)
-    return f"{table(rows)}\n\n{legend}"
+    width = max(len(registry.features[name].short) for name in names)
+    legend = [f"{f.short:<{width}}  {f.title}: {f.summary}" for f in (registry.features[name] for name in names)]
+    return "\n".join(
+        [
+            table(rows),
+            "",
+            *legend,
+            f"{PARTLY:<{width}}  depends on the configuration; 'specdec explain FEATURE' has the reasons",
+        ]
+    )
 
 
 def feature_cell(record: SpeculatorRecord, feature: str) -> str:
-    """``yes``, ``-``, or ``partly`` when it depends on options."""
+    """``yes``, ``-``, or ``some`` when it depends on the configuration or the checkpoint."""
     entry = record.compatibility.get(feature)
     if not isinstance(entry, Mapping):
-        return YES if entry in (None, True, YES) else NO
-    supported = entry.get("supported", True)
-    if supported in (False, "no"):
-        return PARTLY if entry.get("when") else NO
-    return YES if supported in (True, YES) else str(supported)
+        return YES
+    if entry.get("supported", True) is False:
+        return NO
+    when = str(entry.get("when") or "")
+    flag = when.removeprefix("capabilities.")
+    if not when:
+        return YES
+    if flag not in record.capabilities or any(rule.name == flag for rule in record.capability_rules):
+        return PARTLY
+    return YES if record.capabilities[flag] else NO
 
 
 def capabilities(registry: Any) -> str:
@@ -102,10 +114,15 @@ def as_dict(registry: Any) -> dict[str, Any]:
                 "status": record.status,
                 "since": record.since,
                 "guarantee": record.guarantee,
-                "engines": {engine: engine_cell(record, engine) for engine in ("embedded", "vllm", "sglang")},
+                "engines": {engine: engine_cell(record, engine) for engine in ENGINES},
                 "needs": needs(record),
                 "capabilities": dict(record.capabilities),
                 "features": {name: feature_cell(record, name) for name in registry.features},
+                "limits": {
+                    name: entry["reason"]
+                    for name, entry in record.compatibility.items()
+                    if isinstance(entry, Mapping) and entry.get("reason") and feature_cell(record, name) != YES
+                },
                 "aliases": [alias.name for alias in record.aliases],
                 "origin": record.origin,
             }

@@ -184,6 +184,7 @@ class Feature:
     title: str
     summary: str
     when: str | None = None  # CEL boolean over engine.*, options.*; None: decided per request
+    short: str = ""  # heading of its column
 
 
 @dataclass(frozen=True)

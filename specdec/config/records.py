@@ -241,7 +241,7 @@ def make_known(name: str, raw: Mapping[str, Any]) -> KnownFamily:
 
 def make_feature(name: str, raw: Mapping[str, Any]) -> Feature:
     """An engine feature of the compatibility table."""
-    return Feature(name, raw["title"], raw.get("summary", ""), raw.get("when"))
+    return Feature(name, raw["title"], raw.get("summary", ""), raw.get("when"), raw.get("short", name))
 
 
 def make_variables(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, Variable]:

@@ -32,6 +32,25 @@ def test_every_option_and_rule_of_every_method_has_a_page():
         ("uses_aux_hidden_states", ["eagle3", "ngram"]),
         ("num_lookahead_tokens", ["k + 1", "dflash"]),
         ("NEXTN", ["mtp"]),
+        ("dspark.dspark_draft_topk", ["In specdec", "In vLLM", "In SGLang", "dspark_draft_topk of the checkpoint"]),
+        (
+            "dflash.num_speculative_tokens",
+            ["speculative_tokens of the checkpoint, else", "computed: draft.sample_from_anchor ?"],
+        ),
+        ("draft.block_size", ["dflash_config.block_size", "Rows of the trained block"]),
+        ("watermarking", ["peagle", "no: parallel rows"]),
+        ("mark", ["engine feature"]),
+        (
+            "eagle3",
+            [
+                "Draft module",
+                "specdec.drafts.eagle3",
+                "Memory",
+                "draft_logits_bytes",
+                "Compiled graphs",
+                "aux_layer_ids",
+            ],
+        ),
     ],
 )
 def test_pages_say_what_matters(specdec, topic, words):
@@ -54,3 +73,19 @@ def test_why_names_origin_and_beaten_value(specdec, project):
     assert result.out.splitlines()[0] == "speculative.num_speculative_tokens = 5"
     assert "command line" in result.out and "over: 3 (run.yaml:3" in result.out
     assert specdec("explain", "--why", "speculative.num_speculatve_tokens", "run.yaml").code == 1
+
+
+def test_pages_fit_a_terminal_and_hold_no_python_or_casts():
+    registry = builtin()
+    names = [*topics(registry), *(f"{r.name}.{o}" for r in registry.records.values() for o in r.options)]
+    for name in names:
+        page = explain(name, registry) or ""
+        lines = [line for line in page.splitlines() if " " in line.strip() and "://" not in line]
+        assert max(map(len, lines), default=0) <= 100, name
+        assert "dyn(" not in page and "from ['" not in page and "None" not in page.split(), name
+
+
+def test_topics_are_listed_by_kind(specdec):
+    out = specdec("explain").out
+    assert out.startswith("methods\n  ngram, ") and "\nerror codes\n" in out
+    assert max(len(line) for line in out.splitlines()) <= 100
