@@ -104,6 +104,8 @@ def inspect_draft(
         _compare_tokenizers(context, target, facts)
         for check in INSIDE_TARGET if same else CHECKS:
             findings += check(context)
+        if not same:
+            facts |= module_checks.corrected_facts(context)
         if (mapping := vocab.draft_to_target(context)) is not None:
             facts["draft_to_target"] = Found(mapping, Origin("checkpoint", "d2t", inputs=("offsets",)))
     except CheckpointFault as fault:

@@ -58,10 +58,14 @@ def check_layers(context: CheckContext) -> Iterator[Diagnostic]:
     if claimed is None:
         return
     stored = layer_count(context.shapes or {})
-    if stored and stored != claimed:
+    usual = context.rules.get("usual_layers")
+    if usual and stored and claimed > usual >= stored:
+        message = f"the config says {claimed} decoder layers, which may be the target's number; the weights hold {stored}, and they count"
+        fix = f"set {fact}: {stored} in the config.json"
+        yield finding("head-layer-count-unusual", context.at(str(fact)), message, fix, "warning")
+    elif stored and stored != claimed:
         message = f"the config says {claimed} decoder layers, but the weights hold {stored}"
         yield finding(MISMATCH, context.at(str(fact)), message, f"set {fact}: {stored} in the config.json")
-    usual = context.rules.get("usual_layers")
     if not stored and usual and claimed > usual:
         message = f"the config says {claimed} decoder layers; heads of this kind have at most {usual}, so this may be the target's number"
         yield finding("head-layer-count-unusual", context.at(str(fact)), message, "compare with the weights", "warning")
