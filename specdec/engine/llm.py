@@ -19,7 +19,7 @@ from specdec.engine.errors import EngineError, RequestError
 from specdec.engine.memory import choose_max_model_len
 from specdec.engine.outputs import Delta, RequestOutput
 from specdec.engine.prompts import Prompt, tokenize
-from specdec.engine.report import request_output
+from specdec.engine.report import labels, request_output
 from specdec.engine.requests import Request, RequestStates
 from specdec.engine.runner import Runner
 from specdec.engine.sampling_params import SamplingParams
@@ -109,6 +109,7 @@ class LLM:
         if speculator is not None:
             speculator.load(self.target.handle(self.max_model_len, runner.cache))
         self.engine = Engine(self.target, runner, states, settings.get("seed") or 0, batched)
+        self.engine.metrics.labels |= labels(config)
 
     @property
     def speculator(self) -> Any:
@@ -139,7 +140,7 @@ class LLM:
                     on_step(self.engine, moved)
         finally:
             self._abandon(groups)
-        return [request_output(group) for group in groups]
+        return [request_output(group, self.config) for group in groups]
 
     def chat(
         self,
@@ -173,7 +174,7 @@ class LLM:
                         yield delta
         finally:
             self._abandon([group])
-            self.last_output = request_output(group)
+            self.last_output = request_output(group, self.config)
 
     def _abandon(self, groups: Sequence[Sequence[Request]]) -> None:
         for group in groups:

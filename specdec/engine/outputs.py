@@ -64,6 +64,8 @@ class RequestOutput:
     prompt_token_ids: list[int]
     outputs: list[CompletionOutput]
     finished: bool = True
+    method: str | None = None  # of the speculator; None = plain decoding
+    guarantee: str = "lossless"  # lossless | lossy: whether the text follows the target's distribution
 
     @property
     def error(self) -> str | None:
@@ -75,6 +77,8 @@ class RequestOutput:
             "request_id": self.request_id,
             "prompt": self.prompt,
             "num_prompt_tokens": len(self.prompt_token_ids),
+            "method": self.method,
+            "guarantee": self.guarantee,
             "outputs": [o.to_dict() for o in self.outputs],
         }
 

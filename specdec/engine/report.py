@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.outputs import CompletionOutput, RequestOutput
 from specdec.engine.requests import Request
 
@@ -22,8 +23,8 @@ def completion(request: Request) -> CompletionOutput:
     )
 
 
-def request_output(group: Sequence[Request]) -> RequestOutput:
-    """The output of a prompt from its completions."""
+def request_output(group: Sequence[Request], config: SpeculativeConfig | None = None) -> RequestOutput:
+    """The output of a prompt from its completions, labelled by what the configuration promises."""
     first = group[0]
     return RequestOutput(
         request_id=first.request_id,
@@ -31,4 +32,12 @@ def request_output(group: Sequence[Request]) -> RequestOutput:
         prompt_token_ids=first.prompt_token_ids,
         outputs=[completion(r) for r in group],
         finished=all(r.finished for r in group),
+        **labels(config),
     )
+
+
+def labels(config: SpeculativeConfig | None) -> dict[str, str]:
+    """What outputs and metrics say about a configuration; nothing for plain decoding."""
+    if config is None:
+        return {}
+    return {"method": config.method, "guarantee": config.get("verification.guarantee") or "lossless"}
