@@ -27,6 +27,7 @@ class OptionSpec:
     items: Mapping[str, Any] | None = None  # draft-07-safe JSON Schema of list items
     properties: Mapping[str, Any] | None = None  # draft-07-safe JSON Schema of object properties
     unit: str | None = None
+    examples: tuple[Any, ...] = ()  # values to show; a new configuration starts from the first
     reason: str | None = None  # why this default
     inherit: str = "never"  # never | target | same_checkpoint: when an absent value is taken from the target
     status: Status = "stable"

@@ -133,6 +133,7 @@ def make_option(name: str, entry: Entry) -> OptionSpec:
         since=str(raw.get("since", "0.1")),
         aliases=tuple(raw.get("aliases") or ()),
         engines=raw.get("engines") or {},
+        examples=tuple(raw.get("examples") or ()),
         references=tuple(raw.get("references") or ()),
         source=entry.source,
     )

@@ -116,6 +116,8 @@ def option_schema(option: OptionSpec, nullable: bool = True) -> dict[str, Any]:
         part["additionalProperties"] = False
     if option.default is not None:
         part["default"] = _plain(option.default)
+    if option.examples:
+        part["examples"] = _plain(option.examples)
     return part
 
 

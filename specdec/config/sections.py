@@ -51,5 +51,6 @@ def _field(name: str, spec: Mapping[str, Any]) -> OptionSpec:
         items=spec.get("items"),
         properties=spec.get("properties"),
         unit=spec.get("unit"),
+        examples=tuple(spec.get("examples", ())),
         engines=spec.get("engines") or {},
     )

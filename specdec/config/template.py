@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from specdec.config.record_types import OptionSpec, SpeculatorRecord
 
+WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")  # not text for some reader of YAML
 SHOWN = 5  # options a newcomer can take in at once
 
 
@@ -36,7 +39,12 @@ def template(record: SpeculatorRecord, target: str, model: str | None, registry:
         lines.append(
             "  # num_speculative_tokens: 4  # drafted tokens per round; absent means what the checkpoint was trained for"
         )
-    lines += [f"  # {o.name}: {_scalar(o.default)}  # {o.summary}" for o in _own_options(record, registry)]
+    lines += [
+        f"  {o.name}: {_scalar(o.examples[0])}"
+        for o in record.options.values()
+        if o.required and o.examples and o.name != "model"
+    ]
+    lines += [f"  # {o.name}: {_scalar(_shown(o))}  # {o.summary}" for o in _own_options(record, registry)]
     lines += ["sampling:", "  temperature: 0.0", "  max_tokens: 128", ""]
     return "\n".join(lines)
 
@@ -49,11 +57,18 @@ def _own_options(record: SpeculatorRecord, registry: Any) -> list[OptionSpec]:
     return sorted(own, key=lambda option: shared[option.name])[:SHOWN]
 
 
+def _shown(option: OptionSpec) -> Any:
+    """The default, or an example where the default says nothing."""
+    return option.examples[0] if option.default is None and option.examples else option.default
+
+
 def _scalar(value: Any) -> str:
     """A value as YAML that fits on one line."""
     if isinstance(value, str):
-        plain = (
-            value and all(c.isalnum() or c in "./_-" for c in value) and value.lower() not in ("true", "false", "null")
-        )
+        plain = re.fullmatch(r"\.{0,2}/?[A-Za-z][\w./-]*", value) and value.lower() not in WORDS
         return value if plain else json.dumps(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_scalar(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_scalar(item)}' for key, item in value.items())}}}"
     return json.dumps(value)

@@ -189,3 +189,12 @@ def test_definitions_are_all_used() -> None:
         assert f'#/definitions/{name}"' in used, name
     assert sum(name.startswith(METHOD_PREFIX) for name in SCHEMA["definitions"]) == len(builtin().records)
     assert Path(schema_path("config.schema.json")).exists()
+
+
+def test_examples_are_allowed_and_every_option_without_a_default_has_one_or_is_plain() -> None:
+    for name, option in OPTIONS:
+        part = option_schema(option)
+        for example in option.examples:
+            assert not list(violations(part, example, SCHEMA)), (name, option.name, example)
+        structured = {"array", "object"} & set(option.types)
+        assert not structured or option.default is not None or option.examples, (name, option.name)
