@@ -274,7 +274,7 @@ def builtin() -> Registry:
         except SourceError as error:
             found = error.diagnostic
             raise RecordError(found.code, found.message, found.source, found.fix or "") from None
-        if text.diagnostics or next(violations(build.schema(), text.value, build.schema()), None):
+        if text.diagnostics or any(violations(build.schema(), text.value, build.schema())):
             from specdec.config.records_check import first_problem
 
             first_problem(text)  # which looks again, with the package that words what it finds
