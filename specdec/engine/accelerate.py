@@ -12,21 +12,32 @@ from torch import nn
 
 from specdec.engine.cpu.build import NativeUnavailable, load
 from specdec.engine.cpu.match import computes_the_same, layer_parts, rms_norm_of, signature
-from specdec.engine.cpu.native import NativeLayer, NativeLinear, NativeNorm, StepArguments, supports_linear
+from specdec.engine.cpu.native import (
+    NativeLayer,
+    NativeLinear,
+    NativeNorm,
+    StepArguments,
+    packed_bytes,
+    supports_linear,
+)
+from specdec.engine.memory import free_bytes
 
 logger = logging.getLogger(__name__)
 MODES = ("auto", "off")
 # Above this many tokens oneDNN's matrix units win, where the CPU has them; the kernels here are for decode steps.
 MANY_TOKENS = 64
+# Weights are repacked for the kernels, up to twice as fast, when the copies take at most this share of free memory.
+PACKED_SHARE = 0.5
 
 
 @dataclass
 class Acceleration:
-    """What ``accelerate`` replaced: counts of modules, and why nothing or not everything was."""
+    """What ``accelerate`` replaced: counts of modules, bytes of repacked weights, and why nothing was."""
 
     layers: int = 0
     linears: int = 0
     norms: int = 0
+    packed_bytes: int = 0
     reason: str = ""
     modules: list[nn.Module] = field(default_factory=list, repr=False)
 
@@ -40,8 +51,9 @@ def accelerate(model: nn.Module, *, max_batch: int = 1, mode: str = "auto") -> N
     """Replace the forwards of decoder layers, linear maps and RMS norms by native CPU kernels where they compute the same.
 
     A layer is replaced only if its parts are those of a pre-norm rotary decoder layer *and* a float32 copy of it gives the
-    same result on random input; other layers keep their code and get native linear maps. Weights are shared, not copied:
-    call it after loading. Without a C++ compiler, on another device or with other dtypes the model stays as it is.
+    same result on random input; other layers keep their code and get native linear maps. Call it after loading, and again
+    after changing weights: where memory allows, the kernels read a repacked copy of them (``packed_bytes`` of the report).
+    Without a C++ compiler, on another device or with other dtypes the model stays as it is.
     ``max_batch`` is the largest number of rows in a forward; it does not limit anything. ``mode="off"`` restores the model.
     """
     if mode not in MODES:
@@ -61,12 +73,15 @@ def accelerate(model: nn.Module, *, max_batch: int = 1, mode: str = "auto") -> N
         report.reason = str(error)
         logger.warning("running the stock CPU kernels, several times slower: %s", error)
         return
-    inside = _replace_layers(model, report)
+    size = sum(packed_bytes(m) for m in model.modules() if type(m) is nn.Linear and supports_linear(m))
+    pack = size <= PACKED_SHARE * (free_bytes(torch.device("cpu")) or 0)
+    report.packed_bytes = size if pack else 0
+    inside = _replace_layers(model, report, pack)
     for module in model.modules():
         if module in inside or "forward" in vars(module):
             continue
         if type(module) is nn.Linear and supports_linear(module):
-            _install(report, module, _linear_forward(module))
+            _install(report, module, _linear_forward(module, pack))
             report.linears += 1
         elif (norm := rms_norm_of(module)) is not None:
             _install(report, module, _norm_forward(module, NativeNorm(norm, module.weight.dtype)))
@@ -85,7 +100,7 @@ def _install(report: Acceleration, module: nn.Module, forward: Callable[..., Any
     report.modules.append(module)
 
 
-def _replace_layers(model: nn.Module, report: Acceleration) -> set[nn.Module]:
+def _replace_layers(model: nn.Module, report: Acceleration, pack: bool) -> set[nn.Module]:
     """Replace decoder layers; returns all modules inside the replaced ones."""
     step, verdicts, inside = StepArguments(), {}, set()
     for module in model.modules():
@@ -94,8 +109,8 @@ def _replace_layers(model: nn.Module, report: Acceleration) -> set[nn.Module]:
             continue
         key = signature(module)
         if key not in verdicts:
-            verdicts[key] = computes_the_same(module, lambda copied: _layer_forward(copied, StepArguments()))
-        forward = _layer_forward(module, step) if verdicts[key] else None
+            verdicts[key] = computes_the_same(module, lambda copied: _layer_forward(copied, StepArguments(), pack))
+        forward = _layer_forward(module, step, pack) if verdicts[key] else None
         if forward is not None:
             inside.update(module.modules())
             _install(report, module, forward)
@@ -117,11 +132,11 @@ class _Replay:
         return self.states
 
 
-def _layer_forward(layer: nn.Module, step: StepArguments) -> Callable[..., Any] | None:
+def _layer_forward(layer: nn.Module, step: StepArguments, pack: bool) -> Callable[..., Any] | None:
     parts = layer_parts(layer)
     if parts is None:
         return None
-    native, stock, many = NativeLayer(parts, step), type(layer).forward, _has_matrix_units()
+    native, stock, many = NativeLayer(parts, step, pack=pack), type(layer).forward, _has_matrix_units()
     index, is_bf16 = parts.layer_idx, native.dtype == torch.bfloat16
 
     def forward(
@@ -155,8 +170,8 @@ def _layer_forward(layer: nn.Module, step: StepArguments) -> Callable[..., Any] 
     return forward
 
 
-def _linear_forward(module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor]:
-    native, many = NativeLinear(module), _has_matrix_units() and module.weight.dtype == torch.bfloat16
+def _linear_forward(module: nn.Linear, pack: bool) -> Callable[[torch.Tensor], torch.Tensor]:
+    native, many = NativeLinear(module, pack=pack), _has_matrix_units() and module.weight.dtype == torch.bfloat16
 
     def forward(input: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() or input.dtype != native.dtype or (many and input.numel() > MANY_TOKENS * native.k):

@@ -7,9 +7,11 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from specdec.engine import accelerate as module
 from specdec.engine.accelerate import accelerate, acceleration, restore
 from specdec.engine.cpu import build
 from specdec.engine.cpu.build import NativeUnavailable
+from specdec.engine.cpu.native import NativeLinear
 
 SMALL = {
     "vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
@@ -86,16 +88,46 @@ def test_bfloat16_logits_are_as_close_to_float32_as_stock(name):
     assert (ours - truth).pow(2).mean() <= 1.2 * (stock - truth).pow(2).mean()
 
 
+@pytest.mark.parametrize("share", [0.0, module.PACKED_SHARE])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_row_does_not_depend_on_the_width_or_the_batch(dtype):
+def test_a_row_does_not_depend_on_the_width_or_the_batch(dtype, share, monkeypatch):
+    monkeypatch.setattr(module, "PACKED_SHARE", share)
     model = make("LlamaConfig", dtype)
     accelerate(model)
     if not native():
         return
-    ids = torch.randint(0, 97, (3, 23))
-    together = torch.cat(decode(model, ids, (15, 8)), dim=1)[:, 15:]
-    alone = torch.cat(decode(model, ids[1:2], (15, 1, 1, 3, 2, 1)), dim=1)[:, 15:]
+    assert (acceleration(model).packed_bytes > 0) == (share > 0)
+    ids = torch.randint(0, 97, (3, 43))
+    together = torch.cat(decode(model, ids, (15, 28)), dim=1)[:, 15:]
+    alone = torch.cat(decode(model, ids[1:2], (15, 1, 1, 3, 2, 4, 5, 6, 1, 5)), dim=1)[:, 15:]
     assert torch.equal(together[1:2], alone)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_repacked_weights_give_the_same_products(dtype, bias):
+    if not native():
+        return
+    torch.manual_seed(0)
+    for n, k in ((1, 16), (17, 48), (97, 64), (200, 80)):  # panels of 16 outputs: whole, partial, several at once
+        linear = torch.nn.Linear(k, n, bias=bias).to(dtype)
+        x = torch.randn(70, k).to(dtype)
+        exact = x.double() @ linear.weight.double().T + (linear.bias.double() if bias else 0.0)
+        native_linear = NativeLinear(linear, pack=True)
+        whole = native_linear(x)
+        torch.testing.assert_close(whole.double(), exact, rtol=2**-7 if dtype == torch.bfloat16 else 1e-5, atol=1e-5)
+        for rows in range(1, 14):
+            assert torch.equal(native_linear(x[:rows]), whole[:rows])
+
+
+def test_a_model_that_fills_the_memory_is_not_repacked(monkeypatch):
+    monkeypatch.setattr(module, "free_bytes", lambda device: 1000)
+    model = make("LlamaConfig")
+    accelerate(model)
+    assert acceleration(model).packed_bytes == 0
+    monkeypatch.setattr(module, "free_bytes", lambda device: None)
+    accelerate(model)
+    assert acceleration(model).packed_bytes == 0
 
 
 @pytest.mark.parametrize("kind", ["bool", "additive"])

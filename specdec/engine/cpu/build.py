@@ -16,6 +16,7 @@ from pathlib import Path
 import torch  # loads the OpenMP runtime that the kernels share with it
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
+HEADERS = ("panels.h", "vectors.h")
 # No -ffast-math: reassociated sums would differ between tile shapes, and a row's result would depend on its batch.
 FLAGS = (
     "-std=c++17",
@@ -62,7 +63,8 @@ def build() -> Path:
     compiler = find_compiler()
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
     native = "-mcpu=native" if platform.machine().lower() in {"aarch64", "arm64"} else "-march=native"
-    key = "\0".join([SOURCE.read_text(encoding="utf-8"), *FLAGS, native, version, _machine(), torch.__version__])
+    sources = [path.read_text(encoding="utf-8") for path in (SOURCE, *map(SOURCE.with_name, HEADERS))]
+    key = "\0".join([*sources, *FLAGS, native, version, _machine(), torch.__version__])
     target = cache_dir() / f"kernels-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     if target.exists():
         return target

@@ -10,81 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#ifndef LANES
-#if defined(__AVX512F__)
-#define LANES 16
-#else
-#define LANES 8
-#endif
-#endif
+#include "panels.h"
+#include "vectors.h"
 
-typedef float vf __attribute__((vector_size(4 * LANES)));
-typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
-typedef int32_t vi __attribute__((vector_size(4 * LANES)));
-typedef uint16_t vh __attribute__((vector_size(2 * LANES)));
-struct bf16 { uint16_t bits; };
-
-enum { BLOCK = 16, TILE_ROWS = 8 };  // weights are read in blocks of 16 elements; a tile covers 8 output features
-
-static inline float to_float(float v) { return v; }
-static inline float to_float(bf16 v) { uint32_t b = (uint32_t)v.bits << 16; float f; memcpy(&f, &b, 4); return f; }
-static inline void store(float* p, float v) { *p = v; }
-static inline void store(bf16* p, float v) {
-  uint32_t b; memcpy(&b, &v, 4);
-  p->bits = (b & 0x7fffffffu) > 0x7f800000u ? 0x7fc0 : (uint16_t)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
-}
-static inline vf load(const float* p) { vf v; memcpy(&v, p, sizeof v); return v; }
-static inline vf load(const bf16* p) {
-  vh h; memcpy(&h, p, sizeof h);
-  return (vf)(__builtin_convertvector(h, vu) << 16);
-}
-static inline void save(float* p, vf v) { memcpy(p, &v, sizeof v); }
-typedef float v8 __attribute__((vector_size(32)));
-typedef float v4 __attribute__((vector_size(16)));
-static inline v8 fold(vf v) {
-#if LANES == 16
-  return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) + __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
-#else
-  return v;
-#endif
-}
-static inline v8 pair_up(v8 a, v8 b) {
-  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13) + __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
-}
-static inline v4 sum4(vf a, vf b, vf c, vf d) {  // four horizontal sums; each always adds its lanes in the same order
-  v8 ab = pair_up(fold(a), fold(b)), cd = pair_up(fold(c), fold(d));
-  v8 s = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) + __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
-  return __builtin_shufflevector(s, s, 0, 1, 2, 3) + __builtin_shufflevector(s, s, 4, 5, 6, 7);
-}
-static inline float sum(vf v) { return sum4(v, (vf){}, (vf){}, (vf){})[0]; }
-
-// A block of 16 weights as VECS float vectors. With 8 lanes a bfloat16 pair is split by a shift and a mask, so the
-// activations are stored even-elements-first inside each block ("packed"); otherwise the order is the natural one.
-enum { VECS = BLOCK / LANES };
-static inline void read_block(const float* p, vf out[VECS]) { for (int i = 0; i < VECS; i++) out[i] = load(p + i * LANES); }
-static inline void read_block(const bf16* p, vf out[VECS]) {
-#if LANES == 8
-  vu w; memcpy(&w, p, sizeof w);
-  out[0] = (vf)(w << 16);
-  out[1] = (vf)(w & 0xffff0000u);
-#else
-  vh h; memcpy(&h, p, sizeof h);
-  out[0] = (vf)(__builtin_convertvector(h, vu) << 16);
-#endif
-}
-static inline vf read_part(const float* p, int v) { return load(p + v * LANES); }
-static inline vf read_part(const bf16* p, int v) {
-#if LANES == 8
-  vu w; memcpy(&w, p, sizeof w);
-  return (vf)(v ? w & 0xffff0000u : w << 16);
-#else
-  return load(p + v * LANES);
-#endif
-}
-template <class T> static inline int packed(int i) {
-  if (sizeof(T) == 2 && LANES == 8) return (i & ~15) | ((i & 1) << 3) | ((i & 15) >> 1);
-  return i;
-}
+enum { TILE_ROWS = 8 };  // a tile of row-major weights covers 8 output features
 
 // out[n][m] = w[n] . x[m] for NB weight rows; rows from `rows` on repeat the last one, so that every sum is made by a
 // full tile and no remainder code adds in another order.
@@ -123,8 +52,6 @@ static inline void dot_rows(const T* w, int64_t ws, int n0, int rows, const floa
       for (int m = 0; m < MB; m++) sink(m0 + m, n0 + n + a, out[a][m]);
   }
 }
-
-enum { CHUNK = 64 };  // rows of x that stay in the second-level cache while the weights stream by
 
 // sink(m, n, x[m] . w[n]) for m < M and begin <= n < end; w has row stride ws, packed x has row stride xs.
 template <class T, class F>
@@ -174,7 +101,7 @@ struct Scratch {  // grows, never shrinks; one per calling thread
 };
 static thread_local Scratch main_scratch, score_scratch;
 
-struct Linear { const void* weight; const void* bias; int32_t n, k; };
+struct Linear { const void *weight, *bias, *panels; int32_t n, k; };  // panels: packed copy of weight, or null
 struct Layer {
   const float *norm1, *norm2, *q_norm, *k_norm;  // effective float32 scales; q_norm and k_norm may be null
   float eps1, eps2, eps_q, eps_k, scale;
@@ -197,8 +124,9 @@ template <class T, class S> static inline void norm_row(const S* x, const float*
 }
 template <class T, class F> static void linear(const Linear& l, const float* x, int M, F sink) {
   Range r = share(l.n);
-  dots((const T*)l.weight, l.k, r.begin, r.end, x, l.k, M, l.k,
-       [&](int m, int n, float v) { sink(m, n, v + bias_at<T>(l, n)); });
+  auto add_bias = [&](int m, int n, float v) { sink(m, n, v + bias_at<T>(l, n)); };
+  if (l.panels) panel_dots((const T*)l.panels, r.begin, r.end, x, M, l.k, add_bias);
+  else dots((const T*)l.weight, l.k, r.begin, r.end, x, l.k, M, l.k, add_bias);
 }
 
 template <class T>
@@ -386,6 +314,7 @@ template <class T> static void norm_rows(const float* scale, float eps, int n, c
                                     const T* x, T* out, int R, int Q, int kv, int nt) {                                 \
     attn_out<T>(L, q, k, v, mask, x, out, R, Q, kv, nt); }                                                              \
   extern "C" void linear_##SUFFIX(const Linear* l, const T* x, T* out, int M, int nt) { linear_rows<T>(l, x, out, M, nt); } \
+  extern "C" void pack_##SUFFIX(const T* w, T* panels, int n, int k) { pack<T>(w, panels, n, k); }                         \
   extern "C" void norm_##SUFFIX(const float* s, float eps, int n, const T* x, T* out, int M) { norm_rows<T>(s, eps, n, x, out, M); }
 EXPORT(float, f32)
 EXPORT(bf16, bf16)

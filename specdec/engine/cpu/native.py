@@ -15,10 +15,14 @@ from specdec.engine.cpu.build import load
 SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
 BLOCK = 16  # the kernels read weights in blocks of 16 elements; must equal BLOCK in kernels.cpp
 MAX_HEAD_DIM = 1024
+LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
 
 
 class _Linear(Structure):
-    _fields_ = [("weight", c_void_p), ("bias", c_void_p), ("n", c_int32), ("k", c_int32)]
+    _fields_ = [
+        *[(name, c_void_p) for name in ("weight", "bias", "panels")],
+        *[(name, c_int32) for name in ("n", "k")],
+    ]
 
 
 class _Layer(Structure):
@@ -26,7 +30,7 @@ class _Layer(Structure):
         *[(name, c_void_p) for name in ("norm1", "norm2", "q_norm", "k_norm")],
         *[(name, c_float) for name in ("eps1", "eps2", "eps_q", "eps_k", "scale")],
         *[(name, c_int32) for name in ("heads", "kv_heads", "head_dim", "activation")],
-        *[(name, _Linear) for name in ("q", "k", "v", "o", "gate", "up", "down")],
+        *[(name, _Linear) for name in LINEARS],
     ]
 
 
@@ -41,6 +45,7 @@ class _Mask(Structure):
 _P, _I = c_void_p, c_int
 _SIGNATURES = {
     "linear": [_P, _P, _P, _I, _I],
+    "pack": [_P, _P, _I, _I],
     "norm": [_P, c_float, _I, _P, _P, _I],
     "attn_in": [_P, _P, _P, _P, c_int64, _P, _P, _I, _I],
     "attn_out": [_P, _P, POINTER(_View), POINTER(_View), POINTER(_Mask), _P, _P, _I, _I, _I, _I],
@@ -85,18 +90,38 @@ def supports_linear(module: torch.nn.Linear) -> bool:
     return plain and w.shape[1] % BLOCK == 0 and (b is None or (b.dtype == w.dtype and b.is_contiguous()))
 
 
-def _linear_spec(module: torch.nn.Linear) -> _Linear:
+def packed_bytes(module: torch.nn.Linear) -> int:
+    """What a repacked copy of the weight takes."""
     n, k = module.weight.shape
-    return _Linear(module.weight.data_ptr(), module.bias.data_ptr() if module.bias is not None else None, n, k)
+    return -(-n // BLOCK) * BLOCK * k * module.weight.element_size()
+
+
+def _panels(module: torch.nn.Linear) -> torch.Tensor:
+    """A copy of the weight [n, k] in the kernels' order: [ceil(n / 16), k, 16], of the same dtype."""
+    n, k = module.weight.shape
+    panels = torch.empty((-(-n // BLOCK), k, BLOCK), dtype=module.weight.dtype)
+    _function("pack", panels.dtype)(module.weight.data_ptr(), panels.data_ptr(), n, k)
+    return panels
+
+
+def _linear_spec(module: torch.nn.Linear, panels: torch.Tensor | None) -> _Linear:
+    bias = module.bias.data_ptr() if module.bias is not None else None
+    return _Linear(
+        module.weight.data_ptr(), bias, panels.data_ptr() if panels is not None else None, *module.weight.shape
+    )
 
 
 class NativeLinear:
-    """``x [..., k] -> [..., n]``, each row summed in float32 in an order that does not depend on the other rows."""
+    """``x [..., k] -> [..., n]``, each row summed in float32 in an order that does not depend on the other rows.
 
-    def __init__(self, module: torch.nn.Linear) -> None:
+    ``pack`` keeps a copy of the weight that the kernels read up to twice as fast, and does not see later changes.
+    """
+
+    def __init__(self, module: torch.nn.Linear, *, pack: bool = False) -> None:
         self.dtype, self.n, self.k = module.weight.dtype, *module.weight.shape
-        self._keep = (module.weight, module.bias)
-        self._spec = _linear_spec(module)
+        panels = _panels(module) if pack else None
+        self._keep = (module.weight, module.bias, panels)
+        self._spec = _linear_spec(module, panels)
         self._call, self._address = _function("linear", self.dtype), addressof(self._spec)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -167,13 +192,14 @@ def _convert_mask(mask: torch.Tensor | None, rows: int, queries: int, kv: int) -
 
 
 class NativeLayer:
-    """A decoder layer in two kernel calls, before and after the cache update."""
+    """A decoder layer in two kernel calls, before and after the cache update; ``pack`` as in ``NativeLinear``."""
 
-    def __init__(self, parts: LayerParts, step: StepArguments) -> None:
+    def __init__(self, parts: LayerParts, step: StepArguments, *, pack: bool = False) -> None:
         self.parts, self.step = parts, step
         self.dtype = parts.linears["q"].weight.dtype
         self.hidden = parts.linears["q"].weight.shape[1]
         p, zero = parts, Norm(torch.empty(0), 0.0)
+        self._panels = {name: _panels(module) for name, module in p.linears.items()} if pack else {}
         q_norm, k_norm = p.q_norm or zero, p.k_norm or zero
         self._spec = _Layer(
             p.input_norm.scale.data_ptr(),
@@ -182,7 +208,7 @@ class NativeLayer:
             k_norm.scale.data_ptr() or None,
             *(p.input_norm.eps, p.post_norm.eps, q_norm.eps, k_norm.eps, p.scale),
             *(p.heads, p.kv_heads, p.head_dim, p.activation),
-            *(_linear_spec(p.linears[name]) for name in ("q", "k", "v", "o", "gate", "up", "down")),
+            *(_linear_spec(p.linears[name], self._panels.get(name)) for name in LINEARS),
         )
         self._address = addressof(self._spec)
         self._attn_in, self._attn_out = _function("attn_in", self.dtype), _function("attn_out", self.dtype)
