@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from specdec.config.diagnostics import Diagnostic, Source
 from specdec.config.record_types import (
@@ -55,6 +55,31 @@ def number_defaults() -> dict[str, str]:
     return {name: str(number["default"]) for name, number in numbers.items() if "default" in number}
 
 
+Part = TypeVar("Part")
+
+
+class Parts(Mapping[str, Part]):
+    """Parts of a record by name, each built when it is first asked for: detection looks at all records, and at few parts."""
+
+    def __init__(self, entries: Mapping[str, Entry], make: Callable[[str, Entry], Part]) -> None:
+        self._entries, self._make = entries, make
+        self._made: dict[str, Part] = {}
+
+    def __getitem__(self, name: str) -> Part:
+        if name not in self._made:
+            self._made[name] = self._make(name, self._entries[name])
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
 def make_record(name: str, merged: Merged, source: Source, origin: str) -> SpeculatorRecord:
     """The finished record; ``merged`` has everything inherited already."""
     own, shared = merged.own, merged.shared
@@ -71,9 +96,9 @@ def make_record(name: str, merged: Merged, source: Source, origin: str) -> Specu
         draft_model=shared.get("draft_model"),
         engines=shared.get("engines") or {},
         capabilities=capabilities,
-        options={key: make_option(key, entry) for key, entry in merged.options.items()},
+        options=Parts(merged.options, make_option),
         declares=own.get("declares"),
-        facts={key: make_fact(key, entry) for key, entry in merged.facts.items()},
+        facts=Parts(merged.facts, make_fact),
         rewrites=tuple(_rewrite(entry) for entry in merged.rewrites),
         defaults=shared.get("defaults") or {},
         derive={**number_defaults(), **(shared.get("derive") or {})},
