@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 # verb -> one line for --help; the verb's module is imported only when it runs
 VERBS = {
@@ -44,14 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         module = import_module(f"specdec.cli.{verb}")
     except ModuleNotFoundError as error:
         return _missing_package(verb, error)
-    parser = argparse.ArgumentParser(
-        prog=f"specdec {verb}",
-        description=getattr(module, "DESCRIPTION", None) or module.HELP,
-        epilog=getattr(module, "EPILOG", None),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    module.add_arguments(parser)
+    parser = parser_for(verb, module)
     try:
         # intermixed parsing lets flags stand between positionals, but does not know `--`
         options = parser.parse_args(rest) if "--" in rest else parser.parse_intermixed_args(rest)
@@ -65,6 +59,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"specdec {verb}: error: the built-in records cannot be used: {error}", file=sys.stderr)
         return COULD_NOT_RUN
     return OK if code is None else int(code)
+
+
+def parser_for(verb: str, module: Any) -> argparse.ArgumentParser:
+    """The parser of a verb, from its module's texts and arguments."""
+    parser = argparse.ArgumentParser(
+        prog=f"specdec {verb}",
+        description=getattr(module, "DESCRIPTION", None) or module.HELP,
+        epilog=getattr(module, "EPILOG", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    return parser
 
 
 def entry() -> None:

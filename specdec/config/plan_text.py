@@ -132,7 +132,9 @@ def _cells(row: Row) -> tuple[str, str, str]:
         return name, "unknown", UNKNOWN[row.path]
     formula = origin.detail if origin is not None and row.path.startswith("numbers.") else ""
     if formula and len(formula) <= LONGEST_FORMULA:
-        return name, show(row.value), formula if formula.startswith("always") else f"= {formula}"
+        return name, show(row.value), formula if formula.startswith(("always", "largest")) else f"= {formula}"
+    if formula and origin is not None:
+        return name, show(row.value), f"from {', '.join(origin.inputs)}"
     return name, show(row.value), _full(origin, row.value) if origin else ""
 
 
@@ -156,8 +158,7 @@ def _from(origin: Origin) -> str:
     if origin.kind == "derived":
         if not origin.inputs:
             return origin.detail or "derived"
-        detail = origin.detail if len(origin.detail) <= LONGEST_FORMULA else ""
-        return f"from {', '.join(origin.inputs)}" + (f" ({detail})" if detail else "")
+        return f"from {', '.join(origin.inputs)}" + (f" ({origin.detail})" if origin.detail else "")
     return f"{origin.kind} {origin.detail}".rstrip()
 
 

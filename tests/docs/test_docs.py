@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import yaml
 
 from specdec import docs
+from specdec.cli import main as main_module
 from specdec.config.check import check_document, checker_for
 from specdec.config.records import check_records_file
 from specdec.config.source import parse
@@ -77,12 +82,96 @@ def test_generated_pages_are_fresh(capsys):
     assert docs.main(["--check"]) == 0, capsys.readouterr().err
 
 
-def test_every_verb_shown_exists():
-    from specdec.cli.main import VERBS
-
-    shown = {
-        verb
+COMMANDS = sorted(
+    {
+        (page.name, line.partition(" #")[0].strip())
         for page in HAND_WRITTEN
-        for verb in re.findall(r"^\s*(?:\$ )?specdec ([a-z]+)", page.read_text("utf-8"), re.M)
+        for match in FENCE.finditer(page.read_text(encoding="utf-8"))
+        if match[1] == "console"
+        for line in match[3].splitlines()
+        if line.startswith("specdec ")
     }
-    assert shown <= set(VERBS)
+)
+RUNTIME = ("generate", "bench", "serve")  # only their arguments are checked here
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """A folder with the configuration of the first page and a records file, as the pages assume."""
+    page = (ROOT / "docs/getting-started.md").read_text(encoding="utf-8")
+    (tmp_path / "run.yaml").write_text(next(m[3] for m in FENCE.finditer(page) if m[1] == "yaml"), encoding="utf-8")
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/a.yaml").write_bytes((tmp_path / "run.yaml").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_commands_work_as_shown(page, command, example, capsys):
+    words = shlex.split(command.partition(" > ")[0])[1:]
+    if words[0] in RUNTIME:
+        main_module.parser_for(words[0], import_module(f"specdec.cli.{words[0]}")).parse_intermixed_args(words[1:])
+        return
+    if words[0] == "init":
+        (example / "run.yaml").unlink()
+    words = [str(path) for word in words for path in (sorted(Path(".").glob(word)) if "*" in word else [word])]
+    assert main_module.main(words) == 0, capsys.readouterr()
+
+
+def shown(first: str) -> list[str]:
+    """The lines of the README's block that starts with a command."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = next(m[3] for m in FENCE.finditer(text) if m[3].startswith(first))
+    return block.splitlines()[1:]
+
+
+def test_the_error_in_the_readme_is_what_is_printed(tmp_path, monkeypatch, capsys):
+    lines = shown("$ specdec validate run.yaml")
+    source = next(line for line in lines if line.startswith("  | speculative"))[4:]
+    (tmp_path / "run.yaml").write_text(f"schema_version: 1\ntarget: {{model: ./target}}\n{source}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main_module.main(["validate", "run.yaml"]) == 1
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_the_plan_in_the_readme_is_what_is_printed(tmp_path, monkeypatch, capsys):
+    """Lines that the README leaves out are marked with an ellipsis; the others stand in this order."""
+    target = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36,
+              "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+              "max_position_embeddings": 40960, "torch_dtype": "bfloat16"}  # fmt: skip
+    draft = {**target, "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": 32000}
+    for name, config in (("Qwen3-8B", target), ("Qwen3-8B-eagle3", draft)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (tmp_path / "run.yaml").write_text(
+        "schema_version: 1\ntarget: {model: ./Qwen3-8B, max_model_len: 8192}\n"
+        "speculative: {method: eagle3, model: ./Qwen3-8B-eagle3, num_speculative_tokens: 3}\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main_module.main(["plan", "run.yaml"]) == 0
+    printed = iter(capsys.readouterr().out.splitlines())
+    missing = [line for line in shown("$ specdec plan run.yaml") if line and line != "…" and line not in printed]
+    assert missing == []
+
+
+def test_every_complete_configuration_names_its_schema():
+    """In the pages and among the examples, an editor finds the schema by the modeline."""
+    shown = [m[3] for page in HAND_WRITTEN for m in FENCE.finditer(page.read_text(encoding="utf-8")) if m[1] == "yaml"]
+    files = [path.read_text(encoding="utf-8") for path in (ROOT / "tests/examples").glob("*/*.y*ml")]
+    for text in [
+        *(text for text in shown if re.search(r"^(schema_version|speculative|speculators):", text, re.M)),
+        *files,
+    ]:
+        assert text.lstrip("\ufeff").startswith("# yaml-language-server: $schema="), text
+
+
+def test_the_pages_about_ci_show_the_example_files():
+    page = (ROOT / "docs/ci.md").read_text(encoding="utf-8")
+    shown = [yaml.safe_load(match[3]) for match in FENCE.finditer(page) if match[1] == "yaml"]
+    for name in ("github-actions.yml", "pre-commit-config.yaml"):
+        assert yaml.safe_load((ROOT / "docs/examples" / name).read_text(encoding="utf-8")) in shown
+    manifest = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    (hooks,) = [part["repos"][0]["hooks"] for part in shown if "repos" in part]
+    assert {hook["id"] for hook in hooks} <= {hook["id"] for hook in manifest}
