@@ -140,7 +140,7 @@ def test_fly_is_lossy_and_says_so_everywhere(engine):
     standard.generate(PROMPTS, params)
     assert counts.acceptance_rate > standard.engine.metrics.pooled.acceptance_rate
     assert llm.config.verification.guarantee == "lossy" and any(w.code == "lossy-method" for w in llm.config.warnings)
-    assert "lossy" in plan_text(make_plan(Resolution(llm.config, ()))).splitlines()[0]
+    assert "LOSSY" in plan_text(make_plan(Resolution(llm.config, ()))).splitlines()[0]
     assert outputs[0].to_dict()["guarantee"] == "lossy"
     assert 'guarantee="lossy"' in llm.engine.metrics.prometheus()
     assert standard.generate(PROMPTS[0], params[0])[0].to_dict()["guarantee"] == "lossless"
