@@ -132,7 +132,7 @@ def parse(text: str, name: str = "<text>") -> Document:
     lines = split_lines(text)
     loader = None
     try:
-        loader = _Loader(_json_tabs(text) if name.endswith(".json") else text)
+        loader = _Loader(_json_text(text) if name.endswith(".json") else text)
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         raise syntax_error(error, name, lines, MAX_DEPTH) from None
@@ -168,9 +168,23 @@ def split_lines(text: str) -> list[str]:
     return _LINE_BREAK.split(text)
 
 
-def _json_tabs(text: str) -> str:
-    """JSON may be indented with tabs; columns stay the same."""
-    return re.sub(r"(?m)^[ \t]+", lambda found: found[0].replace("\t", " "), text)
+def _json_text(text: str) -> str:
+    """JSON as YAML: no tabs before a line, and one escape for a character that JSON writes as two; columns stay the same."""
+    text = re.sub(r"(?m)^[ \t]+", lambda found: found[0].replace("\t", " "), text)
+    return _JSON_STRING.sub(_joined_surrogates, text) if _SURROGATES.search(text) else text
+
+
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SURROGATES = re.compile(r"(?i)(?<!\\)((?:\\\\)*)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})")
+
+
+def _joined_surrogates(string: re.Match[str]) -> str:
+    def join(pair: re.Match[str]) -> str:
+        code = 0x10000 + ((int(pair[2], 16) - 0xD800) << 10) + int(pair[3], 16) - 0xDC00
+        return f"{pair[1]}\\U{code:08x}"
+
+    joined, count = _SURROGATES.subn(join, string[0])
+    return joined + "  " * count  # the escape is two characters shorter; spaces after a JSON string mean nothing
 
 
 def _is_map(node: Any) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from specdec.config import source
 from specdec.config.source import Mark, SourceError, load, parse
@@ -166,6 +169,20 @@ def test_a_missing_file_suggests_a_near_name(tmp_path: Path) -> None:
         load(tmp_path / "rnu.yaml")
     assert "rnu.yaml" in error.value.diagnostic.message
     assert "run.yaml" in error.value.diagnostic.message
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.text(st.characters(codec="utf-8", exclude_characters="\x7f"), max_size=12),
+    st.text(st.characters(min_codepoint=0x10000), max_size=4),
+)
+def test_json_writes_a_character_as_two_escapes(first: str, second: str) -> None:
+    """Python's json escapes everything beyond ASCII; what follows on the line keeps its place."""
+    value = {"a": first + second, "last": 1}
+    text = json.dumps(value)
+    document = parse(text, "a.json")
+    assert document.data == value
+    assert text[document.mark(("last",), key=True).column - 1 :].startswith('"last"')
 
 
 def test_byte_order_mark_yml_and_json(tmp_path: Path) -> None:
