@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specdec.config.diagnostics import Diagnostic, Origin
@@ -76,7 +76,16 @@ class Plan:
 def make_plan(resolution: Resolution, everything: bool = False) -> Plan:
     """The plan of a resolution without errors; ``everything`` also shows values that nobody set."""
     config = resolution.unwrap()
-    return _plan(config, tuple(resolution.diagnostics or config.warnings), everything)
+    findings = (*(resolution.diagnostics or config.warnings), *_not_embedded(config))
+    return _plan(config, findings, everything)
+
+
+def _not_embedded(config: SpeculativeConfig) -> Iterator[Diagnostic]:
+    """What the embedded engine refuses or ignores: no fault of a plan, which may be for another engine."""
+    from specdec.config.embedded import embedded_findings  # which reads plans
+
+    if config.record.engines.get("embedded") in (True, "yes"):
+        yield from (replace(finding, severity="warning") for finding in embedded_findings(config))
 
 
 def _plan(

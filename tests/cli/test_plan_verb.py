@@ -85,7 +85,7 @@ def test_both_sides_of_inherited_settings(specdec, project):
     (project / "target/config.json").write_text(json.dumps(config))
     lines = specdec("plan", "run.yaml", "target.kv_cache_dtype=fp8").out.splitlines()
     sides = lines[lines.index("draft and target") :]
-    assert any(x.split() == "dtype bfloat16 target bfloat16; inherited unless set".split() for x in sides)
+    assert any(" ".join(x.split()) == "dtype bfloat16 target bfloat16; inherited unless set" for x in sides)
     assert any(x.split()[:3] == ["kv_cache_dtype", "fp8", "target"] for x in sides)
     (quantization,) = [x for x in sides if x.strip().startswith("quantization")]
     assert "none" in quantization and "target fp8; not inherited: the draft has its own files" in quantization
@@ -135,3 +135,14 @@ def test_a_chain_shows_its_members_and_their_memory_together(specdec, project):
     resources = {row["path"]: row["value"] for row in data["sections"]["resources"]}
     assert resources["resources.draft_kv_bytes_per_token"] == 128
     assert resources["resources.draft_weight_bytes"] is None  # the head has no weights here, so the sum is not known
+
+
+def test_what_the_embedded_engine_does_not_read_is_a_warning(specdec, project):
+    (project / "ngram.yaml").write_text(
+        "target: {model: ./target}\nspeculative: {method: ngram, num_speculative_tokens: 2}\n"
+    )
+    assert "embedded engine" not in specdec("plan", "ngram.yaml").out
+    done = specdec("plan", "ngram.yaml", "engine.data_parallel_size=2", "engine.cudagraph_mode=none")
+    assert done.code == 0
+    assert "warning[engine-cannot-run]: engine.data_parallel_size is 2" in done.out
+    assert "engine.cudagraph_mode has no effect in the embedded engine" in done.out
