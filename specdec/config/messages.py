@@ -151,7 +151,7 @@ def _wrong_type(name: str, value: Any, wanted: Any, schema: Any, path: str) -> t
             else f"write 'speculative: {{method: {value}}}'"
         )
         return message, hint
-    return message, value_hint(value, types) or _example(schema) or f"write {words}"
+    return message, value_hint(value, types) or _written(words, schema)
 
 
 def _unknown_method(known: Known, value: Any) -> tuple[str, str]:
@@ -188,6 +188,11 @@ def _of(limits: str) -> str:
 def _example(schema: Any) -> str | None:
     examples = schema.get("examples") if isinstance(schema, dict) else None
     return f"for example {quote(examples[0])}" if examples else None
+
+
+def _written(words: str, schema: Any) -> str:
+    example = _example(schema)
+    return f"write {words}, {example}" if example else f"write {words}"
 
 
 def _keys_of(known: Known, home: str) -> list[str]:

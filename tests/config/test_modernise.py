@@ -25,7 +25,7 @@ def test_names_are_replaced_in_place():
 
 
 def test_option_aliases_are_renamed():
-    text, _ = modernise(parse("schema_version: 1\nspeculative: {method: ngram, ngram_prompt_lookup_max: 4}\n"))
+    text, _ = modernise(parse("schema_version: 1\nspeculative: {method: ngram, prompt_lookup_num_tokens: 4}\n"))
     assert parse(text).data["speculative"] == {"method": "ngram", "prompt_lookup_max": 4}
 
 
