@@ -18,6 +18,9 @@ NAMES = [
 ]  # fmt: skip
 
 
+UNITLESS = {"suffix_decoding_max_spec_factor"}  # tokens per token
+
+
 def test_the_built_in_records_have_no_finding() -> None:
     assert check_records_file(data_file("speculators.yaml")) == []
 
@@ -37,6 +40,38 @@ def test_a_record_carries_everything(name: str) -> None:
         r.id for r in record.rules if not r.fix
     ]
     assert {"verify_width", "num_lookahead_tokens", "num_prefill_lookahead_tokens"} <= set(record.derive)
+
+
+FLAGS = (
+    "uses_target_hidden_states", "uses_aux_hidden_states", "uses_separate_workspace_lane", "prefer_dense_token_history",
+    "proposes_draft_tokens", "adaptive_verification_uses_draft_logits", "draft_has_own_vocab", "supports_watermarking",
+    "supports_pcp", "shares_target_positions",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_field_of_the_contract_has_a_value(name: str) -> None:
+    """Status, version, flags, options with unit, rule of inheritance and effect in every engine, hash factors, memory."""
+    record = builtin().records[name]
+    assert record.status in ("stable", "beta", "deprecated") and record.since
+    assert set(FLAGS) <= set(record.capabilities) and all(isinstance(v, bool) for v in record.capabilities.values())
+    for option in record.options.values():
+        assert option.inherit in ("never", "target", "same_checkpoint"), option.name
+        assert set(option.engines) <= {"embedded", "vllm", "sglang"}
+        assert all(effect.startswith(("read", "ignored", "refused")) for effect in option.engines.values())
+        counts = {"integer", "number"} & set(option.types) and not option.enum
+        assert option.unit or not counts or option.name in UNITLESS, f"{option.name} counts what?"
+    takes_draft = "model" in record.options
+    assert record.hash_factors or record.capabilities["combines_speculators"]
+    assert not takes_draft or {"draft_weight_bytes"} <= set(record.resources)
+    taken_over = [s for other in builtin().records.values() for s in other.specializations if s.record == name]
+    assert not takes_draft or ((record.declares or taken_over) and record.facts)
+    assert not record.capabilities["has_own_kv"] or not takes_draft or "draft_kv_bytes_per_token" in record.resources
+    assert (
+        not record.capabilities["needs_draft_checkpoint"]
+        or record.draft_model
+        or record.capabilities["has_own_language_model"]
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
