@@ -165,14 +165,8 @@ class DraftController:
         control = self._requests.get(request.index)
         if control is None:
             control = self._requests[request.index] = _RequestControl(_Acceptance(self.max_drafts))
-            if self._is_reproducible(request):
-                control.costs = self._nominal
-            else:
-                # a request may start with a probe only while drafting is not known to lose
-                control.costs = self._costs(1)
-                control.probing = self._best(control, self._costs(1)) > 0
-                if not control.probing:
-                    self._pause(control, control.costs)
+            # every request may start with a probe, whatever others were like: it is cheap, and texts differ
+            control.costs = self._nominal if self._is_reproducible(request) else self._costs(1)
         return control
 
     def _pause(self, control: _RequestControl, costs: Costs) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from specdec.config.speculative import SpeculativeConfig
 
-VERIFY_PER_TOKEN = 0.18  # plain steps that a further row costs, where nothing is measured
+VERIFY_PER_TOKEN = 0.12  # plain steps that a further row costs, where nothing is measured
 _SAMPLES = 9  # a median of these shrugs off a few disturbed steps
+_FRESH = 64  # steps, for each timing there is, after which bad timings count no longer: a disturbed one may not decide for good
 
 
 class Costs(Protocol):
@@ -27,7 +28,7 @@ class Costs(Protocol):
 class NominalCosts:
     """Fixed costs, for requests whose output must not depend on a clock.
 
-    The defaults are on the dear side (native CPU kernels, 7 rows: 2.1 plain steps), so that drafts that barely pay are
+    The defaults are on the dear side (native CPU kernels, 8 rows: 2.0 plain steps), so that drafts that barely pay are
     not drawn.
     """
 
@@ -57,13 +58,15 @@ class MeasuredCosts:
     """Medians of recent steps; between measured sizes interpolated, wider ones presumed dearer, fewer drafts cheaper."""
 
     def __init__(self) -> None:
-        self._verify: dict[int, deque[float]] = {}
+        self._verify: dict[int, deque[tuple[int, float]]] = {}  # width -> (step, seconds)
         self._draft: dict[int, deque[float]] = {}
+        self._steps = 0
         self._age_of_plain = 0  # steps since a plain step was timed
 
     def add(self, width: int, verify_seconds: float, k: int, draft_seconds: float) -> None:
         """A step verified ``width`` tokens; its ``k`` drafts took ``draft_seconds``."""
-        self._verify.setdefault(width, deque(maxlen=_SAMPLES)).append(verify_seconds)
+        self._steps += 1
+        self._verify.setdefault(width, deque(maxlen=_SAMPLES)).append((self._steps, verify_seconds))
         self._age_of_plain = 0 if width == 1 else self._age_of_plain + 1
         if k > 0:
             self._draft.setdefault(k, deque(maxlen=_SAMPLES)).append(draft_seconds)
@@ -75,25 +78,34 @@ class MeasuredCosts:
     @property
     def plain_seconds(self) -> float | None:
         """Seconds of one plain step."""
-        return median(self._verify[1]) if 1 in self._verify else None
+        return median(seconds for _, seconds in self._verify[1]) if 1 in self._verify else None
 
     def verify(self, width: int) -> float | None:
         plain = self.plain_seconds
         if plain is None:
             return None
-        unmeasured = max(0, width - max(self._verify))
-        return max(1.0, interpolated(_medians(self._verify), width) / plain) + VERIFY_PER_TOKEN * unmeasured
+        known = {size: self._width_cost(size, plain) for size in self._verify}
+        unmeasured = max(0, width - max(known))
+        return max(1.0, interpolated(known, width)) + VERIFY_PER_TOKEN * unmeasured
+
+    def _width_cost(self, width: int, plain: float) -> float:
+        """A timed width in plain steps; timings that were not renewed for long only count when they are good."""
+        times = self._verify[width]
+        cost = median(seconds for _, seconds in times) / plain
+        is_stale = self._steps - times[-1][0] > _FRESH * len(times)
+        return min(cost, 1.0 + VERIFY_PER_TOKEN * (width - 1)) if is_stale else cost
 
     def draft(self, k: int) -> float:
         plain = self.plain_seconds
         if plain is None or not self._draft:
             return 0.0
-        largest = max(self._draft)
-        if k < min(self._draft):
-            return median(self._draft[min(self._draft)]) * k / min(self._draft) / plain
+        known = {size: median(times) for size, times in self._draft.items()}
+        smallest, largest = min(known), max(known)
+        if k < smallest:
+            return known[smallest] * k / smallest / plain
         if k > largest:
-            return median(self._draft[largest]) * k / largest / plain
-        return interpolated(_medians(self._draft), k) / plain
+            return known[largest] * k / largest / plain
+        return interpolated(known, k) / plain
 
 
 def interpolated(values: Mapping[int, float], at: int) -> float:
@@ -108,7 +120,3 @@ def interpolated(values: Mapping[int, float], at: int) -> float:
         return values[at]
     share = (at - below) / (above - below)
     return (1 - share) * values[below] + share * values[above]
-
-
-def _medians(samples: Mapping[int, deque[float]]) -> dict[int, float]:
-    return {size: median(times) for size, times in samples.items()}

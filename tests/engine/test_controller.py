@@ -158,3 +158,23 @@ def test_nominal_costs_of_a_configuration() -> None:
     assert NominalCosts.of(config(200)).draft(5) == pytest.approx(1.0)
     assert NominalCosts.of(config(200, parallel=True)).draft(5) == pytest.approx(0.2)
     assert NominalCosts.of(config(200, parallel=True)).draft(0) == 0.0
+
+
+def test_a_disturbed_timing_does_not_stop_drafting_for_good() -> None:
+    costs = MeasuredCosts()
+    for _ in range(9):
+        costs.add(1, PLAIN, 0, 0.0)
+    costs.add(9, 25 * PLAIN, 8, 0.0001)
+    assert costs.verify(9) == pytest.approx(25)
+    for _ in range(70):
+        costs.add(1, PLAIN, 0, 0.0)
+    assert costs.verify(9) == pytest.approx(1 + 8 * VERIFY_PER_TOKEN)
+
+
+def test_a_text_that_copies_is_drafted_after_texts_that_do_not() -> None:
+    draft, verify, match = DRAFTERS["lookup"]
+    controller = DraftController(8)
+    for i in range(6):
+        World(lambda _: 0.0, draft, verify, match).run(controller, i, 128, seed=i)
+    ratio, _ = World(lambda _: 0.95, draft, verify, 1.0).run(controller, 6, 128, seed=6)
+    assert ratio < 0.5
