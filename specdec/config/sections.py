@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from specdec.config.record_types import OptionSpec
-from specdec.config.source import load
+from specdec.config.records_index import sections_file
 
 SHARED = "shared"  # fields that may stand in target: or in engine:
 
@@ -16,7 +15,7 @@ SHARED = "shared"  # fields that may stand in target: or in engine:
 @lru_cache(maxsize=1)
 def raw_sections() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
     """``sections.yaml`` as plain data, shared fields copied into ``target`` and ``engine``."""
-    data = load(Path(__file__).with_name("sections.yaml")).data
+    data = sections_file()
     shared = data[SHARED]
     return {
         "target": {**data["target"], **shared},
@@ -28,7 +27,7 @@ def raw_sections() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
 @lru_cache(maxsize=1)
 def shared_fields() -> frozenset[str]:
     """Names that mean the same in ``target:`` and in ``engine:``."""
-    return frozenset(load(Path(__file__).with_name("sections.yaml")).data[SHARED])
+    return frozenset(sections_file()[SHARED])
 
 
 @lru_cache(maxsize=1)

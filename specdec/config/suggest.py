@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import SequenceMatcher
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
@@ -40,6 +39,8 @@ def _score(plain: str, other: str, word: str, name: str) -> float | None:
         return edits + (0.0 if plain[0] == other[0] else 0.3) + abs(len(plain) - len(other)) * 0.01
     if len(plain) >= 3 and plain[:2] == other[:2] and _is_shortened(plain, other):
         return 9.0 + (len(other) - len(plain)) * 0.01  # bf16 for bfloat16
+    from difflib import SequenceMatcher
+
     matcher = SequenceMatcher(None, plain, other, autojunk=False)
     if matcher.real_quick_ratio() < 0.6 or matcher.quick_ratio() < 0.6:  # cheap upper bounds
         return None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from specdec.config import records_index, records_text
-from specdec.config.records_index import FILE, RECORDS, IndexedText, index_text, read_indexed
+from specdec.config.records_index import FILE, RECORDS, IndexedText, index_text, read_indexed, sections_file
 from specdec.config.resources import data_file
 
 ROOT = Path(records_index.__file__).parents[2]
@@ -61,12 +61,14 @@ def test_a_place_needs_no_yaml(indexed: IndexedText, monkeypatch: pytest.MonkeyP
 
 
 def test_a_damaged_index_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for content in (b"", b"{", b'{"made_from": "0"}', b"\xff"):
-        (tmp_path / "damaged.json").write_bytes(content)
-        monkeypatch.setattr(records_index, "FILE", tmp_path / "damaged.json")
-        assert read_indexed() is None
-    monkeypatch.setattr(records_index, "FILE", tmp_path / "absent.json")
-    assert read_indexed() is None
+    shipped = sections_file()
+    monkeypatch.setattr(records_index, "FILE", tmp_path / "damaged.json")
+    for content in (None, b"", b"{", b"[]", b'{"made_from": "0"}', b"\xff"):
+        if content is not None:
+            (tmp_path / "damaged.json").write_bytes(content)
+        records_index._index.cache_clear()
+        assert read_indexed() is None and sections_file() == shipped
+    records_index._index.cache_clear()
 
 
 @pytest.fixture(scope="module")
