@@ -21,6 +21,7 @@ VERBS = {
     "export": "print the flags of another engine for a configuration",
     "generate": "generate text with the embedded engine",
     "bench": "measure speed and acceptance",
+    "tune": "recommend num_speculative_tokens from measured acceptance and costs",
     "serve": "start another engine's server for a configuration",
     "migrate": "rewrite an older file, or another engine's settings, as a configuration",
 }
