@@ -21,10 +21,10 @@ $(MODEL): $(READY)
 test: $(MODEL)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests
 
+# an edit of given code: most of the answer is a copy, which is what n-gram lookup drafts
 demo: $(MODEL)
 	$(BIN)/specdec plan
-	$(BIN)/specdec generate --compare --prompt "Repeat the following text exactly, then explain it in one sentence: \
-	Speculative decoding drafts several tokens cheaply and lets the large model check them all in one forward pass."
+	grep '"code_edit"' specdec/bench/prompts.jsonl | $(BIN)/specdec generate --compare --prompts -
 
 check: lint types test
 

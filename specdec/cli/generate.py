@@ -89,6 +89,10 @@ def generate(args: argparse.Namespace, config: SpeculativeConfig, prompts: list[
     modes = [False] if args.no_speculation else [True, False] if args.compare else [True]
     runs: list[Run] = []
     llm = generation.load(config, speculate=modes[0])
+    if len(modes) > 1:  # neither run should pay for first calls
+        generation.run_prompts(
+            llm, prompts[:1], params.replace(n=1, max_tokens=2), True, chat=not args.raw, stream=False
+        )
     for speculate in modes:
         label = config.method if speculate else "no speculation"
         generation.choose(llm, params, speculate)
