@@ -93,8 +93,9 @@ class DraftController:
             control.probing = control.pause == 0
             return 0
         k = self._probe(costs) if control.probing else self._best(control, costs)
-        # the step must fit the budget even if all its drafts fail; the whole batch waits for one request's drafts
-        allowed = (_FREE_LOSS + self.budget * control.emitted) / batch_size
+        # the step must fit the budget even if all its drafts fail; the whole batch waits for one request's drafts,
+        # but a reproducible request may not notice how many others there are
+        allowed = (_FREE_LOSS + self.budget * control.emitted) / (1 if measured is None else batch_size)
         while k > 0 and control.loss + _overhead(costs, k) > allowed:
             k -= 1
         if k == 0:
@@ -114,15 +115,16 @@ class DraftController:
         """A step verified ``drafted`` tokens of the request; every row of the forward was ``width`` tokens wide."""
         control = self._control(request)
         costs: Costs = control.costs
+        reproducible = costs is self._nominal
+        if reproducible:
+            control.loss += costs.draft(drafted)
         if width == drafted + 1:  # not the end of a prompt
             measured = self._costs(batch_size)
             measured.add(width, verify_seconds, drafted, draft_seconds)
             plain = measured.plain_seconds
-            costs = costs if costs is self._nominal else measured
-            if costs is self._nominal:
-                control.loss += costs.draft(drafted)
-            elif plain:
-                control.loss += draft_seconds / plain
+            if not reproducible:
+                costs = measured
+                control.loss += draft_seconds / plain if plain else 0.0
         control.emitted += accepted + 1
         if drafted == 0:
             return
