@@ -79,7 +79,8 @@ def test_no_line_of_the_tables_is_wider_than_the_terminal(specdec, project, monk
     assert max(len(line) for line in tables.splitlines()) <= 100 and "…" not in tables
 
 
-def test_both_sides_of_inherited_settings(specdec, project):
+def test_both_sides_of_inherited_settings(specdec, project, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     config = json.loads((project / "target/config.json").read_text())
     config["quantization_config"] = {"quant_method": "fp8"}
     (project / "target/config.json").write_text(json.dumps(config))
@@ -87,7 +88,7 @@ def test_both_sides_of_inherited_settings(specdec, project):
     sides = lines[lines.index("draft and target") :]
     assert any(" ".join(x.split()) == "dtype bfloat16 target bfloat16; inherited unless set" for x in sides)
     assert any(x.split()[:3] == ["kv_cache_dtype", "fp8", "target"] for x in sides)
-    (quantization,) = [x for x in sides if x.strip().startswith("quantization")]
+    quantization = next(x for x in sides if x.strip().startswith("quantization"))
     assert "none" in quantization and "target fp8; not inherited: the draft has its own files" in quantization
     data = json.loads(specdec("plan", "run.yaml", "--format", "json").out)
     rows = {row["path"]: row for row in data["inheritance"]}
