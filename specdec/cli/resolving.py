@@ -22,6 +22,8 @@ def resolve_all(
     from specdec.config.resolve import resolve
 
     path = Path(file) if file else default_config()
+    if file is None:
+        overrides = [*unread_by_chosen(overrides), *overrides]
     if not multirun:
         yield [], resolve(path, overrides, strict=strict)
         return
@@ -29,3 +31,21 @@ def resolve_all(
 
     for combination in expand_sweep(overrides):
         yield list(combination), resolve(path, combination, strict=strict)
+
+
+def unread_by_chosen(overrides: Sequence[str]) -> list[str]:
+    """Removals of the packaged default's options that another method, chosen by an override, does not read."""
+    from specdec.config.check import all_records
+    from specdec.config.source import load
+
+    chosen = [
+        value for key, _, value in (o.partition("=") for o in overrides) if key in ("speculative", "speculative.method")
+    ]
+    try:
+        record, _ = all_records().resolve_name(chosen[-1]) if chosen else (None, None)
+    except KeyError:
+        return []
+    written = {o.partition("=")[0].lstrip("~") for o in overrides}
+    keys = [f"speculative.{key}" for key in load(default_config()).data["speculative"] if key != "method"]
+    unread = [key for key in keys if record is not None and key.partition(".")[2] not in record.options]
+    return [f"~{key}" for key in unread if key not in written]

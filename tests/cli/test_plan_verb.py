@@ -147,3 +147,10 @@ def test_what_the_embedded_engine_does_not_read_is_a_warning(specdec, project):
     assert done.code == 0
     assert "warning[engine-cannot-run]: engine.data_parallel_size is 2" in done.out
     assert "engine.cudagraph_mode has no effect in the embedded engine" in done.out
+
+
+def test_another_method_over_the_packaged_default(specdec):
+    result = specdec("plan", "speculative=suffix")
+    assert result.code == 0 and result.out.startswith("suffix · "), result.out
+    kept = specdec("plan", "speculative.method=suffix", "speculative.prompt_lookup_min=2")
+    assert kept.code == 1 and "prompt_lookup_min" in kept.out  # what a person wrote is never dropped
