@@ -21,7 +21,6 @@ BYTES = {
     "uint8": 1,
 }
 STORED = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-LOGITS_BYTES = 4  # kept draft logits are float32
 
 
 def weight_bytes(checkpoint: Checkpoint | None, facts: Mapping[str, Any]) -> int | None:
