@@ -95,7 +95,7 @@ class DraftLanguageModel:
     def _forward(self, sequences: Sequence[DraftSequence], chunk: int) -> dict[int, torch.Tensor]:
         model = self.model
         batch = build_batch(self.cache, model.layout, sequences, chunk, model.dtype)  # type: ignore[arg-type]
-        logits = model.forward(self.cache, batch.plan, batch.input_ids, batch.positions, batch.rows_needed, batch.mask)
+        logits = model.logits(batch).split(batch.logits_counts)
         for sequence, count, placeholders in zip(batch.requests, batch.counts, batch.num_drafts, strict=True):
             sequence.num_computed += count - placeholders
             self.cache.length_of[sequence.slot] = sequence.num_computed

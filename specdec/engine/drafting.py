@@ -24,23 +24,26 @@ def propose_batch(
 
     ``wanted`` and ``rejected`` are per kept request; ``last`` [R, W, H] and ``aux`` [R, W, A * H] cover the batch.
     """
-    device = batch.input_ids.device
+    device = batch.layout.device
     kept = [batch.requests[i] for i in keep]
     offsets = [0]
     for i in keep:
         offsets.append(offsets[-1] + batch.counts[i])
 
-    def rows(padded: torch.Tensor) -> torch.Tensor:
+    def rows(states: torch.Tensor) -> torch.Tensor:
+        flat = batch.flatten(states)
         if len(keep) == len(batch.requests):
-            return batch.flatten(padded)
-        width = padded.shape[1]
-        return torch.cat([padded[i, width - batch.counts[i] :] for i in keep])
+            return flat
+        parts = flat.split(batch.counts)
+        return torch.cat([parts[i] for i in keep])
+
+    spans = [range(batch.starts[i], batch.starts[i] + batch.counts[i]) for i in keep]
 
     return ProposeBatch(
         slots=torch.tensor([r.slot for r in kept], device=device),
         num_drafts=torch.tensor(list(wanted), device=device),
-        token_ids=rows(batch.input_ids),
-        positions=rows(batch.positions),
+        token_ids=torch.tensor([token for i in keep for token in batch.tokens[i]], device=device),
+        positions=torch.tensor([position for span in spans for position in span], device=device),
         row_offsets=torch.tensor(offsets, device=device),
         num_rejected=torch.tensor(list(rejected), device=device),
         last_sampled=torch.tensor(

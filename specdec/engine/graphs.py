@@ -75,7 +75,7 @@ class DecodeGraphs:
 
     def run(self, batch: Batch) -> torch.Tensor | None:
         """Logits [R, rows_needed, V] of a decode step; None when it must run eagerly."""
-        plan, layers = batch.plan, self.cache.layers
+        plan, layers = batch.padded.plan, self.cache.layers
         if plan.rows is not None or plan.first_row != 0 or batch.width > self.max_width:
             return None
         if not all(layer.is_initialized for layer in layers):
@@ -103,11 +103,12 @@ class DecodeGraphs:
         return _Step(zeros.clone(), zeros.clone(), torch.full_like(zeros, self.cache.bin), mask, kv_len)
 
     def _fill(self, step: _Step, batch: Batch) -> None:
-        rows, width = batch.input_ids.shape
-        writes = batch.plan.positions if batch.plan.positions is not None else batch.positions
+        padded = batch.padded
+        rows, width = padded.input_ids.shape
+        writes = padded.plan.positions if padded.plan.positions is not None else padded.positions
         for buffer, values, empty in (
-            (step.input_ids, batch.input_ids, 0),
-            (step.positions, batch.positions, 0),
+            (step.input_ids, padded.input_ids, 0),
+            (step.positions, padded.positions, 0),
             (step.writes, writes, self.cache.bin),
         ):
             buffer.fill_(empty)

@@ -113,22 +113,21 @@ class Runner:
             self.adaptive.trim(requests)
         batch = build_batch(self.cache, self.target.layout, requests, chunk, self.target.dtype)
         prepared = time.perf_counter()
-        logits = self._forward(batch)
+        rows = self._forward(batch)
         forwarded = time.perf_counter()
-        result = self._sample(batch, logits)
+        result = self._sample(batch, rows)
         self.times = StepTimes(prepared - begin, forwarded - prepared, time.perf_counter() - forwarded)
         return result
 
     def _forward(self, batch: Batch) -> torch.Tensor:
+        """Logits [sum(batch.logits_counts), V]."""
         if self.graphs is not None and all(r.num_output for r in batch.requests):
             logits = self.graphs.run(batch)
             if logits is not None:
-                return logits
-        return self.target.forward(
-            self.cache, batch.plan, batch.input_ids, batch.positions, batch.rows_needed, batch.mask
-        )
+                return batch.needed(logits)
+        return self.target.logits(batch, self.capture)
 
-    def _sample(self, batch: Batch, logits: torch.Tensor) -> StepResult:
+    def _sample(self, batch: Batch, rows: torch.Tensor) -> StepResult:
         emitted: list[list[int]] = [[] for _ in batch.requests]
         invalid = [False] * len(emitted)
         where = [i for i, samples in enumerate(batch.samples) if samples]
@@ -136,11 +135,6 @@ class Runner:
             return StepResult(batch, emitted, invalid)
         requests = [batch.requests[i] for i in where]
         counts = [1 + batch.num_drafts[i] for i in where]
-        width = logits.shape[1]
-        if len(where) == len(batch.requests) and all(c == width for c in counts):
-            rows = logits.flatten(0, 1)  # [N, V]
-        else:
-            rows = torch.cat([logits[i, width - c :] for i, c in zip(where, counts, strict=True)])
         offsets = [0]
         for count in counts:
             offsets.append(offsets[-1] + count)

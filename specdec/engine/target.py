@@ -11,6 +11,8 @@ import torch
 from safetensors import SafetensorError
 
 from specdec.engine.attention import AttentionLayout, Mask, attention_layout
+from specdec.engine.batch import Batch
+from specdec.engine.capture import HiddenStateCapture
 from specdec.engine.errors import OutOfMemory, TargetError
 from specdec.engine.gguf import converted_directory
 from specdec.engine.kv_cache import CachePlan, SlotCache
@@ -96,6 +98,11 @@ class Target:
         )
         logits = output.logits
         return logits if self.keeps_rows else logits[:, -rows:]
+
+    def logits(self, batch: Batch, capture: HiddenStateCapture | None = None) -> torch.Tensor:
+        """Logits [sum(batch.logits_counts), V] of the rows that are sampled; ``capture`` takes hidden states."""
+        p = batch.padded
+        return batch.needed(self.forward(batch.cache, p.plan, p.input_ids, p.positions, batch.rows_needed, p.mask))
 
 
 def load_target(
