@@ -1,10 +1,4 @@
-"""Adaptive verification: per request, how many of its drafts are worth a row of the next verify forward.
-
-Slots (request, step) are taken in the order of their survival (the product of the confidences up to the step) while
-expected tokens per second rise, and no further (the early stop of arXiv:2607.05147, algorithm 1). Whether a slot is
-verified thus depends on the draft tokens before it, never on its own or later ones, which is what keeps it lossless.
-Ties go to earlier steps first: with the opposite order the output would be biased.
-"""
+"""Adaptive verification: per request, how many of its drafts are worth a row of the next verify forward."""
 
 from __future__ import annotations
 
@@ -16,6 +10,7 @@ from typing import Protocol
 
 import torch
 
+from specdec.engine.lengths import RowCosts, choose_lengths, cut
 from specdec.engine.requests import Request
 from specdec.verify.estimator import AcceptanceEstimator, ConfidenceEstimator
 
@@ -23,11 +18,8 @@ SAMPLES = 9  # timings kept per row count
 FEATURE_BOUND = 40.0
 
 
-class RowCosts(Protocol):
-    """Seconds of a verify forward by its number of rows."""
-
-    def seconds(self, rows: int) -> float | None:
-        """None while too little was measured."""
+class ObservedRowCosts(RowCosts, Protocol):
+    """Seconds of a verify forward by its number of rows, learned from what is observed."""
 
     def observe(self, rows: int, seconds: float) -> None:
         """A forward over ``rows`` rows took this long."""
@@ -59,7 +51,7 @@ class MeasuredRowCosts:
 class AdaptiveVerification:
     """Trims drafts before they are verified; keeps what it needs to know about acceptance."""
 
-    def __init__(self, k: int, costs: RowCosts | None = None) -> None:
+    def __init__(self, k: int, costs: ObservedRowCosts | None = None) -> None:
         self.costs = costs or MeasuredRowCosts()
         self.by_position = AcceptanceEstimator(k)
         self.by_certainty = ConfidenceEstimator(k)
@@ -70,13 +62,12 @@ class AdaptiveVerification:
         confidences = [self.confidences(request) if request.drafts else [] for request in requests]
         kept = choose_lengths(confidences, [request.num_pending for request in requests], self.costs)
         for request, count in zip(requests, kept, strict=True):
-            request.drafts = request.drafts[:count]
-            request.draft_logits = request.draft_logits[:count] if request.draft_logits is not None and count else None
+            cut(request, count)
 
     def confidences(self, request: Request) -> list[float]:
         """The draft's own confidences, else an estimate from its logits, else from the acceptance of each position."""
         count = len(request.drafts)
-        if request.confidences is not None:
+        if request.confidences is not None and not any(c != c for c in request.confidences):  # nan: not known
             return request.confidences[:count]
         if request.draft_logits is not None:
             features = certainty(request.draft_logits, request.params.temperature)
@@ -98,31 +89,6 @@ class AdaptiveVerification:
     def finish(self, request: Request) -> None:
         """Forget a request."""
         self._made.pop(request.index, None)
-
-
-def choose_lengths(confidences: Sequence[Sequence[float]], pending: Sequence[int], costs: RowCosts) -> list[int]:
-    """Drafts to verify per request; all of them while costs are unknown."""
-    everything = [len(row) for row in confidences]
-    rows = sum(pending)
-    cost = costs.seconds(rows)
-    if cost is None:
-        return everything
-    slots = []
-    for r, row in enumerate(confidences):
-        survival = 1.0
-        for step, confidence in enumerate(row):
-            survival *= confidence
-            slots.append((-survival, step, r))
-    kept, expected, best = [0] * len(confidences), float(len(confidences)), 0.0
-    best = expected / max(cost, 1e-9)
-    for negative, _, r in sorted(slots):
-        rows, expected = rows + 1, expected - negative
-        rate = expected / max(costs.seconds(rows) or cost, 1e-9)
-        if rate <= best:
-            break
-        best = rate
-        kept[r] += 1
-    return kept
 
 
 def certainty(logits: torch.Tensor, temperature: float) -> list[float]:

@@ -6,181 +6,201 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from specdec.engine.calibration import Calibration
+from specdec.engine.lengths import choose_lengths, cut
 from specdec.engine.step_costs import Costs, MeasuredCosts, NominalCosts
+from specdec.verify.estimator import AcceptanceEstimator
 
-_DECAY = 0.9  # weight of older drafting steps in a request's acceptance
-_PRIOR_WEIGHT = 2.0  # steps that the prior counts for
-_PRIOR_ACCEPTANCE = 0.6  # of a drafter nothing is known about
-_FREE_LOSS = 1.0  # plain steps a request may lose before it emitted anything
-_MAX_CREDIT = 8.0  # plain steps of gain that may be spent on losses later
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 4, 256  # plain steps before drafting is tried again
-_MOST_PATIENCE = 4  # pauses grow by at most this factor while probes fail
-_REMEASURE_PLAIN = 160
-_PROBE_OVERHEAD = 0.1  # plain steps a probe may cost
-
-
-class _Acceptance:
-    """Decayed conditional acceptance per draft position."""
-
-    def __init__(self, positions: int) -> None:
-        self.reached, self.accepted = [0.0] * positions, [0.0] * positions
-        self.prior_weight = [_PRIOR_WEIGHT] * positions
-
-    def observe(self, drafted: int, accepted: int) -> None:
-        for i in range(min(drafted, accepted + 1, len(self.reached))):
-            self.reached[i] = self.reached[i] * _DECAY + 1.0
-            self.accepted[i] = self.accepted[i] * _DECAY + (i < accepted)
-            self.prior_weight[i] *= _DECAY
-
-    def rates(self, priors: Sequence[float] | None) -> list[float]:
-        """Estimates per position; a position without observations is presumed like the one before it."""
-        out: list[float] = []
-        for i, (reached, accepted, weight) in enumerate(
-            zip(self.reached, self.accepted, self.prior_weight, strict=True)
-        ):
-            prior = priors[i] if priors else out[-1] if out else _PRIOR_ACCEPTANCE
-            out.append((accepted + weight * prior) / (reached + weight))
-        return out
+_FREE_LOSS = 0.6  # tokens a request may lose before it emitted anything
+_MOST_CREDIT = 8.0  # tokens of gain that may be lost again later
+_PRIOR = 0.6  # acceptance of drafts that come without confidences, while nothing is known of them
+_CHEAP = 0.05  # plain steps: below this, all drafts are drawn and cut before they are verified
+_SHORTEST_WAIT, _LONGEST_WAIT = 64, 512  # tokens without drafts before one is tried whatever was learned
 
 
 @dataclass
 class _RequestControl:
-    acceptance: _Acceptance
+    costs: NominalCosts | None  # None = the measured ones
+    calibration: Calibration = field(default_factory=Calibration)
+    confidences: Sequence[float] = ()  # of the drafts being verified, as they came
+    wanted: int = 0  # drafts asked for in this round
+    charge: float = 0.0  # tokens that this round costs
+    loss: float = 0.0  # tokens lost to speculation so far; negative = gained
     emitted: int = 0
-    loss: float = 0.0  # plain steps lost to speculation so far; negative = gained
-    pause: int = 0  # plain steps left before the next try
-    patience: int = 1  # doubles with each pause until drafting pays
-    probing: bool = True  # draft once, whatever the estimate says
-    costs: Costs = field(default_factory=NominalCosts)
+    idle: int = _SHORTEST_WAIT  # tokens since the last draft; a request starts with a probe, for texts differ
+    wait: int = _SHORTEST_WAIT
+
+    def rates(self, confidences: Sequence[float]) -> Sequence[float]:
+        """Acceptance of each draft given those before it; after long without any, what was learned is set aside."""
+        return confidences if self.idle >= self.wait else self.calibration.predict(confidences)
 
 
 class DraftController:
-    """Chooses the number of drafts of each request before they are drawn.
+    """Chooses how many tokens are drafted and verified for each request.
 
-    A request drafts the k with the best expected tokens per cost, given its running acceptance and measured costs; 0
-    when none beats plain decoding. Its losses against plain decoding are accounted, and a step that could take them
-    beyond ``budget`` of the tokens it emitted is not drafted. A pause ends with a probe; pauses grow while probes fail.
+    Drafts that cost next to nothing are all drawn; ``trim`` then keeps those that raise the batch's expected tokens per
+    measured cost. A draft is judged by the confidence it came with, else by what its position was worth so far, shifted
+    by how the request's drafts fared. Dear drafts are judged before they are drawn. Losses against plain decoding are
+    accounted per request; a round that could take them beyond ``budget`` of the tokens it emitted is not drafted.
 
     Choices depend on earlier tokens and clocks only, so they keep every verification mode lossless. Greedy and coupled
-    outputs do not depend on them at all; for a request that ``is_reproducible`` nominal costs replace the clock, so
-    that equal seeds give equal outputs in the other sampled modes too.
+    outputs do not depend on them at all; a request that ``is_reproducible`` is judged by nominal costs and by itself,
+    so that equal seeds give equal outputs in the other sampled modes too.
     """
 
     def __init__(
         self,
         max_drafts: int,
         *,
-        budget: float = 0.02,
+        budget: float = 0.015,
         nominal: NominalCosts | None = None,
         is_reproducible: Callable[[Any], bool] = lambda request: False,
     ) -> None:
         self.max_drafts, self.budget = max_drafts, budget
         self._nominal = nominal or NominalCosts()
+        self._measured = MeasuredCosts(self._nominal)
         self._is_reproducible = is_reproducible
-        self._measured: dict[int, MeasuredCosts] = {}  # by batch size
+        self._is_cheap = self._nominal.draft(1, max_drafts) <= _CHEAP
         self._requests: dict[int, _RequestControl] = {}  # by Request.index
-        self._shared = _Acceptance(self.max_drafts)  # of all requests, the prior of new ones
+        self._by_position = AcceptanceEstimator(max_drafts, prior=_PRIOR)  # of all requests but reproducible ones
+        self._drawn = 0  # the most drafts drawn for a request of the forward to come
 
     def choose(self, request: Any, batch_size: int = 1) -> int:
-        """Drafts for the request's next step, 0 to ``max_drafts``; ``request`` needs ``index``."""
+        """Drafts to draw for the request's next step, 0 to ``max_drafts``; ``request`` needs ``index``."""
         control = self._control(request)
-        measured = None if control.costs is self._nominal else self._costs(batch_size)
-        costs = measured or control.costs
-        if measured is not None and measured.plain_is_stale(_REMEASURE_PLAIN):
-            return 0
-        if control.pause > 0:
-            control.pause -= 1
-            control.probing = control.pause == 0
-            return 0
-        k = self._probe(costs) if control.probing else self._best(control, costs)
-        # the step must fit the budget even if all its drafts fail; the whole batch waits for one request's drafts,
-        # but a reproducible request may not notice how many others there are
-        allowed = (_FREE_LOSS + self.budget * control.emitted) / (1 if measured is None else batch_size)
-        while k > 0 and control.loss + _overhead(costs, k) > allowed:
-            k -= 1
-        if k == 0:
-            self._pause(control, costs)
-        return k
+        control.wanted = self.max_drafts if self._is_cheap else self._worth_drawing(control, batch_size)
+        return control.wanted
 
-    def observe(
-        self,
-        request: Any,
-        drafted: int,
-        accepted: int,
-        draft_seconds: float,
-        verify_seconds: float,
-        width: int,
-        batch_size: int = 1,
-    ) -> None:
-        """A step verified ``drafted`` tokens of the request; every row of the forward was ``width`` tokens wide."""
+    def trim(self, requests: Sequence[Any]) -> None:
+        """Shorten the drafts of requests about to be verified together to those that pay."""
+        size, joint = len(requests), False
+        rows = [1] * size
+        rates: list[Sequence[float]] = [()] * size
+        for i, request in enumerate(requests):
+            if request.drafts:
+                control = self._control(request)
+                control.confidences = self._confidences(control, request)
+                if control.costs is None:
+                    joint, rates[i] = True, self._affordable(control, self._measured, size)
+                else:
+                    alone = self._affordable(control, control.costs, 1)
+                    (kept,) = choose_lengths([alone], [1], _OfBatch(control.costs, 1), patient=request.draft_logits is None)
+                    cut(request, kept)
+                    rows[i] += kept
+                    control.charge = control.costs.step(1, 1 + kept) - 1.0
+        if joint:
+            self._trim_together(requests, rates, rows)
+        if not self._is_cheap:
+            self._charge_drafting(requests)
+
+    def observe(self, request: Any, drafted: int, accepted: int) -> None:
+        """A step verified ``drafted`` tokens of the request and accepted ``accepted``."""
         control = self._control(request)
-        costs: Costs = control.costs
-        reproducible = costs is self._nominal
-        if reproducible:
-            control.loss += costs.draft(drafted)
-        if width == drafted + 1:  # not the end of a prompt
-            measured = self._costs(batch_size)
-            measured.add(width, verify_seconds, drafted, draft_seconds)
-            plain = measured.plain_seconds
-            if not reproducible:
-                costs = measured
-                control.loss += draft_seconds / plain if plain else 0.0
         control.emitted += accepted + 1
-        if drafted == 0:
-            return
-        # draft seconds were counted above, measured or nominal
-        control.loss += _overhead(costs, drafted) - costs.draft(drafted) - accepted
-        control.loss = max(control.loss, -_MAX_CREDIT)
-        control.acceptance.observe(drafted, accepted)
-        if control.costs is not self._nominal:
-            self._shared.observe(drafted, accepted)
-        if control.probing:
-            control.probing = False
-        elif accepted > _overhead(costs, drafted):
-            control.patience = 1
+        control.loss = max(control.loss + control.charge - accepted, -_MOST_CREDIT)
+        if drafted:
+            if accepted > control.charge:
+                control.wait = _SHORTEST_WAIT
+            elif control.idle >= control.wait:
+                control.wait = min(2 * control.wait, _LONGEST_WAIT)
+            control.calibration.observe(control.confidences[:drafted], accepted)
+            if control.costs is None:
+                self._by_position.observe(accepted, drafted)
+        control.idle = 0 if drafted else control.idle + 1
+        control.wanted, control.charge = 0, 0.0
+
+    def observe_forward(self, requests: int, rows: int, seconds: float, draft_seconds: float) -> None:
+        """A decode forward of so many requests over ``rows`` rows took ``seconds``; its drafts took ``draft_seconds``."""
+        self._measured.add(requests, rows, seconds)
+        if self._drawn:
+            self._measured.add_draft(requests, self._drawn, draft_seconds)
+            self._drawn = 0
 
     def finish(self, request: Any) -> None:
         """Forget a request."""
         self._requests.pop(request.index, None)
 
-    def _probe(self, costs: Costs) -> int:
-        """The most drafts that are cheap to try; one failed probe of all k would use up the budget of 50 tokens."""
-        k = self.max_drafts
-        while k > 1 and _overhead(costs, k) > _PROBE_OVERHEAD:
-            k -= 1
-        return k
-
-    def _best(self, control: _RequestControl, costs: Costs) -> int:
-        """The k with the highest expected tokens per cost; 0 = plain decoding."""
-        best, best_rate = 0, 1.0
-        expected, survives = 1.0, 1.0
-        priors = None if control.costs is self._nominal else self._shared.rates(None)
-        for k, acceptance in enumerate(control.acceptance.rates(priors), start=1):
-            survives *= acceptance
-            expected += survives
-            rate = expected / (1.0 + _overhead(costs, k))
-            if rate > best_rate:
-                best, best_rate = k, rate
-        return best
-
     def _control(self, request: Any) -> _RequestControl:
         control = self._requests.get(request.index)
         if control is None:
-            control = self._requests[request.index] = _RequestControl(_Acceptance(self.max_drafts))
-            # every request may start with a probe, whatever others were like: it is cheap, and texts differ
-            control.costs = self._nominal if self._is_reproducible(request) else self._costs(1)
+            costs = self._nominal if self._is_reproducible(request) else None
+            control = self._requests[request.index] = _RequestControl(costs)
         return control
 
-    def _pause(self, control: _RequestControl, costs: Costs) -> None:
-        """Decode plainly for as long as pays for one failed probe out of half the budget."""
-        steps = control.patience * _overhead(costs, self._probe(costs)) / (self.budget / 2)
-        control.pause = round(min(max(steps, _SHORTEST_PAUSE), _LONGEST_PAUSE))
-        control.patience = min(2 * control.patience, _MOST_PATIENCE)
+    def _worth_drawing(self, control: _RequestControl, batch_size: int) -> int:
+        """The k with the most expected tokens per cost, if requests all drafted like this one."""
+        costs, size = (self._measured, batch_size) if control.costs is None else (control.costs, 1)
+        if control.costs is None and self._measured.plain_is_stale(size):
+            return 0
+        best, best_rate, expected, survival = 0, 1.0, 1.0, 1.0
+        for k, acceptance in enumerate(control.rates(self._opinion(control)), start=1):
+            survival *= acceptance
+            expected += survival
+            lost = costs.draft(size, k) + size * (costs.step(size, size + k) - 1.0)
+            # the whole batch waits for one request's drafts
+            if lost * size > self._allowed(control):
+                break
+            if expected / (1.0 + lost) > best_rate:
+                best, best_rate = k, expected / (1.0 + lost)
+        return best
 
-    def _costs(self, batch_size: int) -> MeasuredCosts:
-        return self._measured.setdefault(batch_size, MeasuredCosts())
+    def _opinion(self, control: _RequestControl) -> list[float]:
+        """Acceptance by position where drafts come without confidences."""
+        if control.costs is not None or control.idle >= control.wait:
+            return [_PRIOR] * self.max_drafts
+        return self._by_position.conditional()
+
+    def _confidences(self, control: _RequestControl, request: Any) -> Sequence[float]:
+        given, count = request.confidences, len(request.drafts)
+        if given is None:
+            return self._opinion(control)[:count]
+        if any(value != value for value in given):  # nan: some drafts came without
+            opinion = self._opinion(control)
+            return [opinion[i] if value != value else value for i, value in enumerate(given[:count])]
+        return given
+
+    def _allowed(self, control: _RequestControl) -> float:
+        """Tokens that the request's next round may lose if all its drafts fail."""
+        return _FREE_LOSS + self.budget * control.emitted - control.loss
+
+    def _affordable(self, control: _RequestControl, costs: Costs, size: int) -> Sequence[float]:
+        """Acceptance of as many of the request's drafts as may all fail."""
+        allowed, count = self._allowed(control), 0
+        while count < len(control.confidences) and size * (costs.step(size, size + count + 1) - 1.0) <= allowed:
+            count += 1
+        return control.rates(control.confidences[:count])
+
+    def _trim_together(self, requests: Sequence[Any], rates: list[Sequence[float]], rows: list[int]) -> None:
+        size, fixed = len(rows), sum(rows)
+        if fixed == size and self._measured.plain_is_stale(size):
+            rates = [()] * size
+        mine = [i for i, request in enumerate(requests) if request.drafts and self._control(request).costs is None]
+        patient = all(requests[i].draft_logits is None for i in mine)
+        kept = choose_lengths(rates, rows, _OfBatch(self._measured, size), patient=patient)
+        total = sum(kept)
+        lost = size * (self._measured.step(size, fixed + total) - self._measured.step(size, fixed))
+        for i in mine:
+            cut(requests[i], kept[i])
+            self._control(requests[i]).charge = lost * kept[i] / total if total else 0.0
+
+    def _charge_drafting(self, requests: Sequence[Any]) -> None:
+        """All requests wait for a round of drafting; those that asked for it pay."""
+        controls = [self._control(request) for request in requests]
+        asked = [control for control in controls if control.wanted]
+        if not asked:
+            return
+        self._drawn = max(control.wanted for control in asked)
+        shared = len(controls) / len(asked) * self._measured.draft(len(controls), self._drawn)
+        for control in asked:
+            control.charge += shared if control.costs is None else control.costs.draft(1, control.wanted)
 
 
-def _overhead(costs: Costs, k: int) -> float:
-    """Plain steps that drafting and verifying ``k`` tokens costs on top of one."""
-    return costs.draft(k) + (costs.verify(k + 1) or 1.0) - 1.0
+class _OfBatch:
+    """Costs of forwards of ``size`` requests, as ``choose_lengths`` asks for them."""
+
+    def __init__(self, costs: Costs, size: int) -> None:
+        self._costs, self._size = costs, size
+
+    def seconds(self, rows: int) -> float:
+        """In plain steps."""
+        return self._costs.step(self._size, rows)

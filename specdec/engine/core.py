@@ -169,6 +169,7 @@ class Engine:
         """Move every request on by what it computed and emitted; returns the rejected drafts of each."""
         rejected = []
         batch, now = result.batch, time.perf_counter()
+        self._tell_costs(batch)
         for i, (request, tokens) in enumerate(zip(batch.requests, result.emitted, strict=True)):
             drafted = batch.num_drafts[i]
             accepted = max(0, len(tokens) - 1)
@@ -191,7 +192,7 @@ class Engine:
             request.finish_reason, request.stop_reason = cut.finish_reason, cut.stop_reason
             request.metrics.first_token_time = request.metrics.first_token_time or now
             request.metrics.counts.record_step(drafted, accepted, cut.kept)
-            self._tell(request, drafted, accepted, max(batch.counts), len(batch.requests))
+            self._tell(request, drafted, accepted)
         return rejected
 
     def _account(self, batch: Batch, prefill: bool) -> None:
@@ -204,14 +205,20 @@ class Engine:
         self.metrics.add_seconds("sample", times.verify)
         self.metrics.add_seconds("draft", times.draft)
 
-    def _tell(self, request: Request, drafted: int, accepted: int, width: int, batch_size: int) -> None:
-        """Report a round to whoever decides how much to draft and to verify."""
+    def _tell_costs(self, batch: Batch) -> None:
+        """Report what a decode forward and its drafts took to whoever decides how much to draft."""
         controller, times = self.runner.controller, self.runner.times
+        if controller is not None and batch.requests[0].num_output:
+            drafting = sum(request.drafted_in for request in batch.requests)
+            seconds = times.forward + times.verify
+            controller.observe_forward(len(batch.requests), sum(batch.counts), seconds, drafting)
+
+    def _tell(self, request: Request, drafted: int, accepted: int) -> None:
+        """Report a round to whoever decides how much to draft and to verify."""
         if self.runner.adaptive is not None:
             self.runner.adaptive.observe(request, drafted, accepted)
-        if controller is not None and request.num_output > 1:  # the first token comes from a prompt's forward
-            seconds = times.forward + times.verify
-            controller.observe(request, drafted, accepted, request.drafted_in, seconds, width, batch_size)
+        if self.runner.controller is not None and request.num_output > 1:  # the first token is a prompt's
+            self.runner.controller.observe(request, drafted, accepted)
 
     def _fail(self, request: Request, error: Exception) -> None:
         request.error = str(error) or type(error).__name__

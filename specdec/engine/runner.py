@@ -109,8 +109,9 @@ class Runner:
         Requests are not changed, so a failed forward can be tried again with fewer of them.
         """
         begin = time.perf_counter()
-        if self.adaptive is not None:
-            self.adaptive.trim(requests)
+        for trimmer in (self.controller, self.adaptive):
+            if trimmer is not None:
+                trimmer.trim(requests)
         batch = build_batch(self.cache, self.target.layout, requests, chunk, self.target.dtype)
         prepared = time.perf_counter()
         rows = self._forward(batch)

@@ -1,122 +1,142 @@
-"""What a verify forward and a round of drafting cost, in units of one plain decoding step."""
+"""What a verify forward and a round of drafting cost, in plain decoding steps of the same batch."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from statistics import median
+from statistics import median, median_low
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from specdec.config.speculative import SpeculativeConfig
 
-VERIFY_PER_TOKEN = 0.12  # plain steps that a further row costs, where nothing is measured
+ROW_SHARE = 0.14  # of a plain step of one request, what a further row costs (native CPU kernels: 0.13 to 0.15)
+LOOKUP_SHARE = 0.001  # what a draft costs that no weights were read for
 _SAMPLES = 9  # a median of these shrugs off a few disturbed steps
-_FRESH = 64  # steps, for each timing there is, after which bad timings count no longer: a disturbed one may not decide for good
+_NOMINAL_SAMPLES = 2  # presumed timings that the first real ones are weighed against
+_STALE = 160  # steps of a batch size without a plain one among them; contexts grow, machines drift
+_UNKNOWN = 8  # the same before any plain step was timed
 
 
 class Costs(Protocol):
-    """Costs relative to a plain step of the same batch size."""
+    """Costs relative to a plain step of the same number of requests."""
 
-    def verify(self, width: int) -> float | None:
-        """A forward of ``width`` tokens a request; None while plain steps are unmeasured."""
+    def step(self, requests: int, rows: int) -> float:
+        """A forward over ``rows`` rows; 1.0 for one row a request."""
 
-    def draft(self, k: int) -> float:
-        """Drafting ``k`` tokens."""
+    def draft(self, requests: int, k: int) -> float:
+        """A round of up to ``k`` drafts for each request."""
 
 
 class NominalCosts:
-    """Fixed costs, for requests whose output must not depend on a clock.
-
-    The defaults are on the dear side (native CPU kernels, 8 rows: 2.0 plain steps), so that drafts that barely pay are
-    not drawn.
-    """
+    """Fixed costs: for requests whose output must not depend on a clock, and where nothing is measured yet."""
 
     def __init__(
-        self, verify_per_token: float = VERIFY_PER_TOKEN, draft_per_token: float = 0.02, draft_per_round: float = 0.0
+        self, row_share: float = ROW_SHARE, draft_per_token: float = LOOKUP_SHARE, draft_per_round: float = 0.0
     ) -> None:
-        self.verify_per_token = verify_per_token
+        self.row_share = row_share
         self.draft_per_token, self.draft_per_round = draft_per_token, draft_per_round
 
     @classmethod
     def of(cls, config: SpeculativeConfig) -> NominalCosts:
         """From what a configuration knows: a forward of the draft costs its weights' share of the target's."""
         draft, target = config.get("resources.draft_weight_bytes"), config.get("target.weight_bytes")
-        share = draft / target if draft and target else 0.02
+        share = draft / target if draft and target else LOOKUP_SHARE
         if config.capabilities.get("parallel_by_construction", False):
             return cls(draft_per_token=0.0, draft_per_round=share)
         return cls(draft_per_token=share)
 
-    def verify(self, width: int) -> float:
-        return 1.0 + self.verify_per_token * (width - 1)
+    def step(self, requests: int, rows: int) -> float:
+        return (1.0 + self.row_share * (rows - 1)) / (1.0 + self.row_share * (requests - 1))
 
-    def draft(self, k: int) -> float:
+    def draft(self, requests: int, k: int) -> float:
         return self.draft_per_round + self.draft_per_token * k if k else 0.0
 
 
 class MeasuredCosts:
-    """Medians of recent steps; between measured sizes interpolated, wider ones presumed dearer, fewer drafts cheaper."""
+    """Medians of recent steps: seconds of a plain step by number of requests, and seconds that a further row costs.
 
-    def __init__(self) -> None:
-        self._verify: dict[int, deque[tuple[int, float]]] = {}  # width -> (step, seconds)
-        self._draft: dict[int, deque[float]] = {}
-        self._steps = 0
-        self._age_of_plain = 0  # steps since a plain step was timed
+    The latter are kept by the number of rows in powers of two, for all batch sizes together: a row is a row, whoever it
+    belongs to. Each starts from a few nominal timings, so that one disturbed step decides nothing.
+    """
 
-    def add(self, width: int, verify_seconds: float, k: int, draft_seconds: float) -> None:
-        """A step verified ``width`` tokens; its ``k`` drafts took ``draft_seconds``."""
-        self._steps += 1
-        self._verify.setdefault(width, deque(maxlen=_SAMPLES)).append((self._steps, verify_seconds))
-        self._age_of_plain = 0 if width == 1 else self._age_of_plain + 1
-        if k > 0:
-            self._draft.setdefault(k, deque(maxlen=_SAMPLES)).append(draft_seconds)
+    def __init__(self, nominal: NominalCosts | None = None) -> None:
+        self._nominal = nominal or NominalCosts()
+        self._plain: dict[int, deque[float]] = {}  # requests -> seconds
+        self._plain_median: dict[int, float] = {}
+        self._wide: dict[int, deque[tuple[int, int, float]]] = {}  # size class -> (requests, further rows, seconds)
+        self._row_median: dict[int, float] = {}  # cached; emptied when a timing comes in
+        self._draft: dict[int, dict[int, deque[float]]] = {}  # requests -> k -> seconds
+        self._age: dict[int, int] = {}  # requests -> steps since a plain one
 
-    def plain_is_stale(self, after: int) -> bool:
-        """True when no plain step was timed yet, or none among the last ``after``; contexts grow, machines drift."""
-        return len(self._verify.get(1, ())) < 2 or self._age_of_plain >= after
+    def add(self, requests: int, rows: int, seconds: float) -> None:
+        """A forward of ``requests`` requests over ``rows`` rows took so long."""
+        if rows == requests:
+            times = self._plain.setdefault(requests, deque(maxlen=_SAMPLES))
+            times.append(seconds)
+            self._plain_median[requests] = median_low(times)
+            self._age[requests] = 0
+        else:
+            times_of_class = self._wide.setdefault(_size_class(rows), deque(maxlen=_SAMPLES))
+            times_of_class.append((requests, rows - requests, seconds))
+            self._age[requests] = self._age.get(requests, 0) + 1
+        self._row_median.clear()
 
-    @property
-    def plain_seconds(self) -> float | None:
-        """Seconds of one plain step."""
-        return median(seconds for _, seconds in self._verify[1]) if 1 in self._verify else None
+    def add_draft(self, requests: int, k: int, seconds: float) -> None:
+        """A round of up to ``k`` drafts for each request took so long."""
+        self._draft.setdefault(requests, {}).setdefault(k, deque(maxlen=_SAMPLES)).append(seconds)
 
-    def verify(self, width: int) -> float | None:
-        plain = self.plain_seconds
+    def plain_is_stale(self, requests: int) -> bool:
+        """True when a plain step should be timed again before drafts are judged by it."""
+        return self._age.get(requests, 0) >= (_STALE if requests in self._plain else _UNKNOWN)
+
+    def plain_seconds(self, requests: int) -> float | None:
+        """Seconds of a plain step; of a batch size not seen yet, from the nearest one. None when nothing is measured."""
+        known = self._plain_median.get(requests)
+        if known is not None or not self._plain_median:
+            return known
+        nearest = min(self._plain_median, key=lambda other: abs(other - requests))
+        return self._plain_median[nearest] * self._nominal.step(nearest, requests)
+
+    def step(self, requests: int, rows: int) -> float:
+        plain = self.plain_seconds(requests)
         if plain is None:
-            return None
-        known = {size: self._width_cost(size, plain) for size in self._verify}
-        unmeasured = max(0, width - max(known))
-        return max(1.0, interpolated(known, width)) + VERIFY_PER_TOKEN * unmeasured
+            return self._nominal.step(requests, rows)
+        return 1.0 + (rows - requests) * self._row_seconds(rows) / plain
 
-    def _width_cost(self, width: int, plain: float) -> float:
-        """A timed width in plain steps; timings that were not renewed for long only count when they are good."""
-        times = self._verify[width]
-        cost = median(seconds for _, seconds in times) / plain
-        is_stale = self._steps - times[-1][0] > _FRESH * len(times)
-        return min(cost, 1.0 + VERIFY_PER_TOKEN * (width - 1)) if is_stale else cost
+    def draft(self, requests: int, k: int) -> float:
+        plain, known = self.plain_seconds(requests), self._draft.get(requests)
+        if plain is None or not known:
+            return self._nominal.draft(requests, k)
+        nearest = min(known, key=lambda other: abs(other - k))
+        seconds = median(known[nearest])
+        if k < nearest or k > max(known):
+            seconds *= k / nearest
+        return seconds / plain
 
-    def draft(self, k: int) -> float:
-        plain = self.plain_seconds
-        if plain is None or not self._draft:
-            return 0.0
-        known = {size: median(times) for size, times in self._draft.items()}
-        smallest, largest = min(known), max(known)
-        if k < smallest:
-            return known[smallest] * k / smallest / plain
-        if k > largest:
-            return known[largest] * k / largest / plain
-        return interpolated(known, k) / plain
+    def _row_seconds(self, rows: int) -> float:
+        """Seconds that a row beyond one a request costs in a forward of so many rows."""
+        size = _size_class(rows)
+        found = self._row_median.get(size)
+        if found is None:
+            found = self._row_median[size] = self._measure(size)
+        return found
+
+    def _measure(self, size: int) -> float:
+        if not self._wide:
+            return self._nominal_row()
+        times = self._wide[min(self._wide, key=lambda other: (abs(other - size), other))]
+        slopes = [
+            (seconds - self._plain_median[requests]) / further
+            for requests, further, seconds in times
+            if requests in self._plain_median
+        ]
+        slopes += [self._nominal_row()] * min(_NOMINAL_SAMPLES, _SAMPLES - len(slopes))
+        return max(0.0, median(slopes))
+
+    def _nominal_row(self) -> float:
+        requests = min(self._plain_median)
+        return self._plain_median[requests] * (self._nominal.step(requests, requests + 1) - 1.0)
 
 
-def interpolated(values: Mapping[int, float], at: int) -> float:
-    """Linear between the nearest known sizes, constant outside them."""
-    below = max((size for size in values if size <= at), default=None)
-    above = min((size for size in values if size >= at), default=None)
-    if below is None or above is None:
-        nearest = above if below is None else below
-        assert nearest is not None
-        return values[nearest]
-    if below == above:
-        return values[at]
-    share = (at - below) / (above - below)
-    return (1 - share) * values[below] + share * values[above]
+def _size_class(rows: int) -> int:
+    return (rows - 1).bit_length()

@@ -182,17 +182,23 @@ class Halving:
         assert batch_size == 1
         return 4 // (1 + len(self.seen))
 
-    def observe(self, request, drafted, accepted, draft_seconds, verify_seconds, width, batch_size):
-        self.seen.append((drafted, accepted, width))
-        assert draft_seconds >= 0 and verify_seconds > 0
+    def trim(self, requests):
+        self.rows = sum(1 + len(request.drafts) for request in requests)
+
+    def observe(self, request, drafted, accepted):
+        assert self.rows == drafted + 1
+        self.seen.append((drafted, accepted))
+
+    def observe_forward(self, requests, rows, seconds, draft_seconds):
+        assert (requests, rows) == (1, self.rows)
+        assert seconds > 0 and draft_seconds >= 0
 
 
 def test_a_controller_decides_how_many_drafts(tiny, scripted):
     controller = Halving()
     llm = LLM(tiny("llama"), speculator=scripted(repeat), controller=controller, max_model_len=64)
     llm.generate([1, 2, 1, 2], SamplingParams(temperature=0.0, max_tokens=12))
-    assert [drafted for drafted, _, _ in controller.seen[:5]] == [4, 2, 1, 1, 0]
-    assert all(width == drafted + 1 for drafted, _, width in controller.seen)
+    assert [drafted for drafted, _ in controller.seen[:5]] == [4, 2, 1, 1, 0]
 
 
 def test_what_cannot_start_says_so(tiny):
