@@ -11,6 +11,7 @@ from transformers.cache_utils import get_layer_types_and_kwargs
 from specdec.engine.errors import TargetError
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+SHARED = "dummy"  # transformers' word for a layer that reads an earlier layer's keys and values
 Mask = torch.Tensor | dict[str, torch.Tensor] | None
 
 
@@ -54,6 +55,13 @@ class AttentionLayout:
         return self.window is None or SLIDING not in self.kinds or kv_len <= self.window
 
 
+def layer_windows(model: Any) -> list[int]:
+    """Positions that a query of each layer sees, itself included; 0 = all before it."""
+    config = model.config.get_text_config(decoder=True)
+    layer_types, layer_kwargs = get_layer_types_and_kwargs(config)
+    return [kw.get("sliding_window") or 0 for _, kw in zip(layer_types, layer_kwargs, strict=True)]
+
+
 def attention_layout(model: Any, device: torch.device) -> AttentionLayout:
     """The layout of a loaded target; raises ``TargetError`` for layer kinds whose state cannot be rolled back."""
     config = model.config.get_text_config(decoder=True)
@@ -66,7 +74,7 @@ def attention_layout(model: Any, device: torch.device) -> AttentionLayout:
         )
     return AttentionLayout(
         num_layers=len(layer_types),
-        kinds=tuple(sorted(set(layer_types))),
+        kinds=tuple(sorted(set(layer_types) - {SHARED})),
         window=next(iter(windows), None),
         additive=config._attn_implementation == "eager",
         device=device,

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers.cache_utils import get_layer_types_and_kwargs
 
-from specdec.engine.attention import FULL, SLIDING
+from specdec.engine.attention import FULL, SHARED, SLIDING
 from specdec.engine.errors import TargetError
 
 WAY_OUT = "run it with `specdec export vllm`"
@@ -27,7 +27,7 @@ def model_class(config: Any) -> Any:
 
 
 def check_supported(config: Any) -> Any:
-    """Refuse targets whose state cannot be rolled back or whose attention ignores masks; returns the model class."""
+    """Refuse targets whose state cannot be rolled back; returns the model class."""
     name = _name(config)
     if getattr(config, "is_encoder_decoder", False):
         raise TargetError(f"{name} is an encoder-decoder; the embedded engine runs decoders; {WAY_OUT}")
@@ -37,18 +37,21 @@ def check_supported(config: Any) -> Any:
         raise TargetError(
             f"{name} ({cls.__name__}) keeps a recurrent state that cannot be rolled back after a rejection; {WAY_OUT}"
         )
-    other = sorted(set(get_layer_types_and_kwargs(text)[0]) - {FULL, SLIDING})
+    try:
+        other = sorted(set(get_layer_types_and_kwargs(text)[0]) - {FULL, SLIDING, SHARED})
+    except ValueError as error:
+        raise TargetError(f"{name} describes its layers in a way that transformers refuses: {error}") from error
     if other:
         raise TargetError(
             f"{name} has layers of kind {', '.join(other)}; the embedded engine can roll back {FULL} and {SLIDING} "
             f"only; {WAY_OUT}"
         )
-    if not getattr(cls, "_supports_attention_backend", False):
-        raise TargetError(
-            f"{name} ({cls.__name__}) computes its own attention masks, so requests of different lengths cannot share "
-            f"a forward; {WAY_OUT}"
-        )
     return cls
+
+
+def declares_masks(cls: Any) -> bool:
+    """Whether the class says that its attention uses the mask it is given; others are tried (``mask_probe``)."""
+    return bool(getattr(cls, "_supports_attention_backend", False))
 
 
 def attention_implementation(cls: Any, config: Any) -> str:

@@ -17,7 +17,7 @@ from specdec.engine.errors import OutOfMemory, TargetError
 from specdec.engine.gguf import converted_directory
 from specdec.engine.kv_cache import CachePlan, SlotCache
 from specdec.engine.locate import locate, locate_folder, quiet_transformers
-from specdec.engine.support import attention_implementation, check_supported
+from specdec.engine.support import attention_implementation, check_supported, declares_masks
 from specdec.speculators.base import TargetHandle
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -101,6 +101,17 @@ class Target:
 
     def logits(self, batch: Batch, capture: HiddenStateCapture | None = None) -> torch.Tensor:
         """Logits [sum(batch.logits_counts), V] of the rows that are sampled; ``capture`` takes hidden states."""
+        native = native_stack(self)
+        if native is None or not native.runs(batch):
+            return self.padded_logits(batch)
+        if capture is None:
+            return native(batch)[0]
+        logits, last, aux = native(batch, capture.want_last, capture.boundaries)
+        capture.put(last, aux)
+        return logits
+
+    def padded_logits(self, batch: Batch) -> torch.Tensor:
+        """The same through the transformers model, whose hooks take hidden states."""
         p = batch.padded
         return batch.needed(self.forward(batch.cache, p.plan, p.input_ids, p.positions, batch.rows_needed, p.mask))
 
@@ -167,7 +178,7 @@ def prepare_target(
         raise OutOfMemory(f"the weights do not fit {device}: {_first_line(error)}") from error
     model.requires_grad_(False)
     text = model.config.get_text_config(decoder=True)
-    return Target(
+    target = Target(
         model=model,
         tokenizer=tokenizer,
         layout=attention_layout(model, device),
@@ -179,6 +190,11 @@ def prepare_target(
         path=path,
         keeps_rows="logits_to_keep" in inspect.signature(model.forward).parameters,
     )
+    if not declares_masks(cls):
+        from specdec.engine.mask_probe import check_masks
+
+        check_masks(target)
+    return target
 
 
 def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -14,7 +14,19 @@ from specdec.engine.sampling_params import SamplingParams
 PROMPTS = [[3, 14, 15, 9, 2, 6, 5], [31], list(range(10, 30)), [8, 8, 8, 8]]
 COUNT = 24
 ARCHITECTURES = ["llama", "qwen2", "qwen2_window", "qwen3", "gemma", "gemma2", "gemma3", "mistral", "mixtral", "phi"]
-ARCHITECTURES += ["phi3", "gpt2", "gpt_neox", "olmo2", "granite", "cohere", "starcoder2"]
+ARCHITECTURES += [
+    "phi3",
+    "gpt2",
+    "gpt_neox",
+    "olmo",
+    "olmo2",
+    "granite",
+    "cohere",
+    "starcoder2",
+    "opt",
+    "gemma4_shared",
+]
+ARCHITECTURES += ["stablelm", "gptj", "falcon"]  # their classes do not declare that they use the mask they are given
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,6 @@ def config_of(kind, **values):
         ("Lfm2Config", {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}, "conv"),
         ("Llama4TextConfig", {}, "chunked_attention"),
         ("T5Config", {}, "encoder-decoder"),
-        ("BloomConfig", {}, "own attention masks"),
         ("ViTConfig", {}, "not a causal language model"),
     ],
 )
@@ -65,6 +64,33 @@ def test_targets_that_cannot_be_rolled_back_are_refused_by_name(kind, values, wo
     with pytest.raises(TargetError, match=words) as caught:
         check_supported(config)
     assert f"The{kind}" in str(caught.value) and "specdec export vllm" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "kind, values, words",
+    [
+        ("BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4}, "own attention masks"),  # alibi from a 2-D mask
+        ("OpenAIGPTConfig", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}, "a mask of its own"),
+    ],
+)
+def test_targets_that_ignore_the_given_masks_are_refused_when_tried(kind, values, words):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_config(config_of(kind, vocab_size=61, **values))
+    with pytest.raises(TargetError, match=words) as caught:
+        LLM(model, max_model_len=64)
+    assert type(model).__name__ in str(caught.value) and "specdec export vllm" in str(caught.value)
+
+
+def test_a_wrong_mask_shows_in_the_logits(tiny, monkeypatch):
+    """A class that does not declare that it uses masks, and overwrites them, is found out by its logits."""
+    from copy import deepcopy
+
+    model = deepcopy(tiny("stablelm"))
+    forward = model.model.forward
+    monkeypatch.setattr(model.model, "forward", lambda **kw: forward(**{**kw, "attention_mask": None}))
+    with pytest.raises(TargetError, match=r"differ by .* standard deviations"):
+        LLM(model, max_model_len=64)
 
 
 def test_a_refusal_comes_before_any_weights_are_read(tmp_path):
