@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import time
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -13,18 +14,25 @@ QUIET = 0.06  # cores that other processes may use in an undisturbed sample
 
 
 class CpuWatch:
-    """CPU time that other processes (or, on a virtual machine, other guests) took since the last ``reset``."""
+    """CPU time that other processes (or, on a virtual machine, other guests) took since the last ``reset``.
 
-    def __init__(self) -> None:
+    ``also_ours`` tells the seconds of processes that are part of what is measured.
+    """
+
+    def __init__(self, also_ours: Callable[[], float] | None = None) -> None:
+        self.also_ours = also_ours or (lambda: 0.0)
         self.reset()
 
     def reset(self) -> None:
-        self.start, self.others = time.perf_counter(), _machine_seconds() - _own_seconds()
+        self.start, self.others = time.perf_counter(), self._others()
 
     def cores_of_others(self) -> float:
         """Mean number of cores others kept busy; 0 where the system does not tell."""
         wall = time.perf_counter() - self.start
-        return max(0.0, (_machine_seconds() - _own_seconds() - self.others) / wall) if wall > 0 else 0.0
+        return max(0.0, (self._others() - self.others) / wall) if wall > 0 else 0.0
+
+    def _others(self) -> float:
+        return _machine_seconds() - _own_seconds() - self.also_ours()
 
     def disturbed(self) -> bool:
         # the kernel counts in ticks of 10 ms: short samples need a margin of a few

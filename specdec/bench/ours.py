@@ -13,6 +13,8 @@ from specdec.config.speculative import SpeculativeConfig
 class EngineMode:
     """Requests through ``specdec.LLM``, one at a time or several together."""
 
+    peer = False
+
     def __init__(self, name: str, llm: Any, num_drafts: int | None) -> None:
         self.name, self.llm, self.num_drafts = name, llm, num_drafts
 
@@ -34,6 +36,7 @@ class EngineMode:
             accepted_per_position=list(counts.accepted_per_position),
             overhead=(seconds - inside - drafting) / seconds,
             drafting=drafting / seconds,
+            first_token_seconds=completion.metrics.seconds_to_first_token,
         )
 
     def generate_together(

@@ -45,27 +45,52 @@ class _ForwardCounter:
 class TransformersMode:
     """``model.generate``, plain or with prompt lookup."""
 
+    peer = True
+
     def __init__(self, model: Any, num_drafts: int | None = None) -> None:
         self.model, self.num_drafts = model, num_drafts
         self.name = "transformers" if num_drafts is None else f"transformers lookup k={num_drafts}"
 
     def generate(self, token_ids: Sequence[int], temperature: float, seed: int, max_tokens: int) -> Sample:
-        ids = torch.tensor([list(token_ids)])
+        with _ForwardCounter(self.model) as counter:
+            outputs, seconds = self._run([token_ids], temperature, seed, max_tokens)
+        return Sample(outputs[0].tolist(), seconds, counter.calls)
+
+    def _run(
+        self, prompts: Sequence[Sequence[int]], temperature: float, seed: int, max_tokens: int
+    ) -> tuple[torch.Tensor, float]:
+        """(new tokens [len(prompts), max_tokens], seconds); shorter prompts are padded on the left."""
+        width = max(map(len, prompts))
+        ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts])
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
         options: dict[str, Any] = {"do_sample": False}
         if temperature > 0:
             options = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         if self.num_drafts is not None:
             options["prompt_lookup_num_tokens"] = self.num_drafts
         torch.manual_seed(seed)
-        with torch.inference_mode(), _ForwardCounter(self.model) as counter:
+        with torch.inference_mode():
             start = time.perf_counter()
-            out = self.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_tokens, **options)
+            out = self.model.generate(ids, attention_mask=mask, max_new_tokens=max_tokens, **options)
             seconds = time.perf_counter() - start
-        return Sample(out[0, ids.shape[1] :].tolist(), seconds, counter.calls)
+        return out[:, width:], seconds
+
+
+class TransformersBatches(TransformersMode):
+    """Plain ``model.generate``, which also takes several prompts at once (prompt lookup takes one)."""
+
+    def generate_together(
+        self, prompts: Sequence[Sequence[int]], temperature: float, seed: int, max_tokens: int
+    ) -> tuple[int, float]:
+        """(tokens, seconds) of all prompts in one batch."""
+        out, seconds = self._run(prompts, temperature, seed, max_tokens)
+        return out.numel(), seconds
 
 
 class FlashspecMode:
     """flashspec's engine with its n-gram drafter."""
+
+    peer = True
 
     def __init__(self, model: Any, num_drafts: int) -> None:
         self.model, self.num_drafts, self.name = model, num_drafts, f"flashspec ngram k={num_drafts}"
@@ -99,7 +124,7 @@ def peer_modes(names: Sequence[str], path: str, dtype: torch.dtype, lookup: Sequ
     model = load_stock(path, dtype)
     modes: list[Any] = []
     if "transformers" in names:
-        modes.append(TransformersMode(model))
+        modes.append(TransformersBatches(model))
     if "lookup" in names:
         modes += [TransformersMode(model, k) for k in lookup]
     if "flashspec" in names:

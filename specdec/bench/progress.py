@@ -49,6 +49,13 @@ class Progress:
                 f"{self.done}/{self.total} after {self.last - self.started:.0f} s: {text}", file=self.stream, flush=True
             )
 
+    def say(self, text: str) -> None:
+        """A message that stays."""
+        if self.bar is not None:
+            self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(text, file=self.stream, flush=True)
+
     def close(self) -> None:
         if self.bar is not None:
             self.bar.stop()

@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from specdec.bench.batches import Throughput
+from specdec.bench.paired import CONFIDENCE, FEWEST
 from specdec.bench.samples import Sample
-from specdec.bench.session import Throughput
 from specdec.bench.summary import Row
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass
@@ -28,6 +29,9 @@ class Results:
     throughput: list[Throughput] = field(default_factory=list)
     startup: dict[str, float] = field(default_factory=dict)  # seconds from the command to the first token
     reference: str | None = None
+    peers: dict[str, Any] = field(default_factory=dict)  # how engines of other interpreters describe themselves
+    failures: list[str] = field(default_factory=list)  # modes that left, and why
+    peer_names: list[str] = field(default_factory=list)  # modes of other engines
 
     def to_dict(self) -> dict[str, Any]:
         samples = [asdict(s) | {"tokens_per_second": s.tokens_per_second, "tau": s.tau} for s in self.samples]
@@ -37,8 +41,10 @@ class Results:
             "machine": self.machine,
             "settings": self.settings,
             "summary": [row.to_dict() for row in self.rows],
-            "throughput": [asdict(t) for t in self.throughput],
+            "throughput": [asdict(t) | {"tokens_per_second": t.tokens_per_second} for t in self.throughput],
             "startup_seconds": self.startup,
+            "peers": self.peers,
+            "failures": self.failures,
             "samples": samples,
         }
 
@@ -53,7 +59,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def text(results: Results) -> str:
     """The report as Markdown."""
-    parts = [summary_table(results), kinds_table(results)]
+    parts = [summary_table(results), kinds_table(results), paired_table(results)]
     if results.throughput:
         parts.append(throughput_table(results))
     if results.startup:
@@ -61,6 +67,7 @@ def text(results: Results) -> str:
     disturbed = sum(row.disturbed for row in results.rows)
     if disturbed:
         parts.append(f"{disturbed} of {len(results.samples)} samples were taken while others used the CPU.")
+    parts += [f"Not finished: {failure}" for failure in results.failures]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -78,12 +85,12 @@ def summary_table(results: Results) -> str:
                 f"[{row.tokens_per_second.low:.1f}..{row.tokens_per_second.high:.1f}]",
                 str(row.versus_plain or "-"),
                 str(row.versus_reference or "-"),
-                str(row.tau),
+                str(row.tau) if row.tau.low > 0 else "-",
                 _share(row.acceptance),
                 _share(row.overhead),
                 _share(row.drafting),
                 "-" if row.same_as_plain is None else f"{row.same_as_plain}/{row.prompts}",
-                "-" if row.versus_plain is None else f"{len(row.losses)}/{row.prompts}",
+                _losses(row),
             ]
         )
     return table(header, rows)
@@ -102,48 +109,79 @@ def kinds_table(results: Results) -> str:
     return table(["tokens/s by kind", "T", *modes], rows) if rows else ""
 
 
+def paired_table(results: Results) -> str:
+    """Each prompt in each speculative mode against plain decoding, with what the repeats can tell."""
+    rows = []
+    for one in (p for row in results.rows for p in row.paired if row.mode not in results.peer_names):
+        interval = "-" if one.low is None or one.high is None else f"{one.low:.3f}..{one.high:.3f}"
+        speeds = [f"{one.plain:.1f}", f"{one.speed:.1f}", f"{one.ratio:.3f}", interval]
+        rows.append(
+            [one.prompt, one.mode, f"{one.temperature:g}", *speeds, str(one.pairs), one.verdict, one.within_aim]
+        )
+    if not rows:
+        return ""
+    header = ["against plain", "mode", "T", "plain tokens/s", "tokens/s", "ratio", f"{CONFIDENCE:.0%} interval"]
+    note = (
+        "Ratio: median over repeats of the speed over plain decoding just before or after; interval: of that median, "
+        f"by the sign test (from {FEWEST} repeats on). Within 3 %: yes when the interval is above 0.97, no when below."
+    )
+    return table([*header, "pairs", "verdict", "within 3 %"], rows) + "\n\n" + note
+
+
 def throughput_table(results: Results) -> str:
-    """Tokens a second of whole batches."""
+    """Tokens a second of whole batches: medians, with the range when there were repeats."""
     batches = sorted({t.batch for t in results.throughput})
     found = {(t.mode, t.temperature, t.batch): t for t in results.throughput}
     rows = []
     for mode, temperature in dict.fromkeys((t.mode, t.temperature) for t in results.throughput):
-        cells = []
-        for batch in batches:
-            one = found.get((mode, temperature, batch))
-            cells.append("-" if one is None else f"{one.tokens_per_second:.1f}" + ("*" if one.disturbed else ""))
+        cells = [_throughput(found.get((mode, temperature, batch))) for batch in batches]
         rows.append([mode, f"{temperature:g}", *cells])
-    mark = "\n\\* taken while others used the CPU" if any(t.disturbed for t in results.throughput) else ""
+    mark = "\n\n\\* some of it taken while others used the CPU" if any(t.disturbed for t in results.throughput) else ""
     return table(["tokens/s in a batch of", "T", *map(str, batches)], rows) + mark
 
 
+def _throughput(one: Throughput | None) -> str:
+    if one is None:
+        return "-"
+    spread = f" [{min(one.speeds):.1f}..{max(one.speeds):.1f}]" if len(one.speeds) > 1 else ""
+    return f"{one.tokens_per_second:.1f}{spread}" + ("*" if one.disturbed else "")
+
+
+def _losses(row: Row) -> str:
+    if not row.paired:
+        return "-"
+    undecided = f", {len(row.undecided)} open" if row.undecided else ""
+    return f"{len(row.losses)}/{len(row.paired)}{undecided}"
+
+
 def write(results: Results, folder: Path) -> list[Path]:
-    """Write results.json, samples.csv, summary.csv and report.md; returns their paths."""
+    """Write results.json, samples.csv, summary.csv, paired.csv and report.md; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in ("results.json", "samples.csv", "summary.csv", "report.md")]
+    paths = [folder / name for name in ("results.json", "samples.csv", "summary.csv", "paired.csv", "report.md")]
     paths[0].write_text(json.dumps(results.to_dict(), indent=1) + "\n", encoding="utf-8")
     _write_samples(results.samples, paths[1])
     _write_summary(results.rows, paths[2])
+    _write_paired(results.rows, paths[3])
     lines = [f"Command: `{results.command}`", f"Machine: {json.dumps(results.machine)}", text(results)]
-    paths[3].write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    paths[4].write_text("\n\n".join(lines) + "\n", encoding="utf-8")
     return paths
 
 
 def _write_samples(samples: Sequence[Sample], path: Path) -> None:
     columns = ["mode", "prompt", "kind", "temperature", "repeat", "tokens", "seconds", "tokens_per_second", "tau"]
-    columns += ["acceptance", "overhead", "drafting", "disturbed"]
+    columns += ["acceptance", "overhead", "drafting", "first_token_seconds", "disturbed"]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         for s in samples:
             row = [s.mode, s.prompt, s.kind, s.temperature, s.repeat, len(s.token_ids), s.seconds, s.tokens_per_second]
-            writer.writerow([*row, s.tau, s.acceptance, s.overhead, s.drafting, s.disturbed])
+            writer.writerow([*row, s.tau, s.acceptance, s.overhead, s.drafting, s.first_token_seconds, s.disturbed])
 
 
 def _write_summary(rows: Sequence[Row], path: Path) -> None:
     columns = ["mode", "temperature", "prompts", "tokens_per_second", "tokens_per_second_min", "tokens_per_second_max"]
     columns += ["vs_plain", "vs_plain_min", "vs_plain_max", "vs_reference", "tau", "acceptance", "overhead", "drafting"]
-    columns += ["same_as_plain", "losses", "disturbed"]
+    columns += ["same_as_plain", "losses", "undecided", "disturbed"]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
@@ -153,7 +191,16 @@ def _write_summary(rows: Sequence[Row], path: Path) -> None:
             speed = r.tokens_per_second
             row = [r.mode, r.temperature, r.prompts, speed.median, speed.low, speed.high, *versus]
             row += [r.versus_reference.median if r.versus_reference else "", r.tau.median, r.acceptance, r.overhead]
-            writer.writerow([*row, r.drafting, r.same_as_plain, len(r.losses), r.disturbed])
+            writer.writerow([*row, r.drafting, r.same_as_plain, len(r.losses), len(r.undecided), r.disturbed])
+
+
+def _write_paired(rows: Sequence[Row], path: Path) -> None:
+    columns = ["mode", "prompt", "kind", "temperature", "pairs", "plain", "speed", "ratio", "low", "high"]
+    columns += ["verdict", "within_aim"]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows([getattr(one, name) for name in columns] for row in rows for one in row.paired)
 
 
 def _share(value: float | None) -> str:

@@ -52,11 +52,19 @@ class Sample:
         return sum(self.accepted_per_position) / drafted if drafted else None
 
 
+class ModeFailed(RuntimeError):
+    """A mode cannot go on; the others can. The message says which, what happened, and where to look."""
+
+
 class Mode(Protocol):
-    """A way to decode: plain or speculative, ours or a peer's."""
+    """A way to decode: plain or speculative, ours or a peer's.
+
+    A mode in another process also has ``cpu_seconds()``: what it used must not count as a disturbance.
+    """
 
     name: str
     num_drafts: int | None  # k of a speculative mode, None when plain
+    peer: bool  # another engine's: it runs beside our modes, never between them
 
     def generate(self, token_ids: Sequence[int], temperature: float, seed: int, max_tokens: int) -> Sample:
         """Generate exactly ``max_tokens`` tokens (end-of-text is an ordinary token here)."""

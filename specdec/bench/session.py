@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from specdec.bench.machine import CpuWatch
-from specdec.bench.ours import EngineMode
-from specdec.bench.samples import BenchPrompt, Mode, Sample
+from specdec.bench.samples import BenchPrompt, Mode, ModeFailed, Sample
 
 WARM_UP_TOKENS = 8
+M = TypeVar("M", bound=Mode)
 
 
 @dataclass(frozen=True)
@@ -21,80 +23,87 @@ class Plan:
     repeats: int = 1
     seed: int = 0
     tries: int = 3
+    peer_repeats: int | None = None  # peers run in the first repeats only
+
+    def takes_part(self, mode: Mode, repeat: int) -> bool:
+        return not mode.peer or self.peer_repeats is None or repeat < self.peer_repeats
 
 
 def measure(
-    modes: Sequence[Mode], prompts: Sequence[BenchPrompt], plan: Plan, on_sample: Callable[[Sample], None] | None = None
+    modes: Sequence[Mode],
+    prompts: Sequence[BenchPrompt],
+    plan: Plan,
+    on_sample: Callable[[Sample], None] | None = None,
+    on_failure: Callable[[ModeFailed], None] | None = None,
 ) -> list[Sample]:
-    """All samples, in the order they were taken. The order of the modes rotates from prompt to prompt."""
+    """All samples, in the order they were taken. A mode that fails leaves; without ``on_failure`` that is raised."""
+    active = Active(modes, plan, on_failure)
     for mode in modes:
         for temperature in plan.temperatures:
-            mode.generate(prompts[0].token_ids, temperature, plan.seed, WARM_UP_TOKENS)
+            with active.may_leave(mode):
+                mode.generate(prompts[0].token_ids, temperature, plan.seed, WARM_UP_TOKENS)
     samples: list[Sample] = []
-    turn = 0
     for repeat in range(plan.repeats):
         for temperature in plan.temperatures:
-            for prompt in prompts:
-                for mode in _rotated(modes, turn):
-                    sample = _one(mode, prompt, temperature, plan, plan.seed + repeat)
-                    sample.repeat = repeat
-                    samples.append(sample)
-                    if on_sample is not None:
-                        on_sample(sample)
-                turn += 1
+            for number, prompt in enumerate(prompts):
+                for mode in active.turn(repeat, number):
+                    with active.may_leave(mode):
+                        sample = _one(mode, prompt, temperature, plan, repeat)
+                        samples.append(sample)
+                        if on_sample is not None:
+                            on_sample(sample)
     return samples
+
+
+class Active(Generic[M]):
+    """The modes that have not failed, and their order."""
+
+    def __init__(self, modes: Sequence[M], plan: Plan, on_failure: Callable[[ModeFailed], None] | None) -> None:
+        self.modes, self.plan, self.on_failure = list(modes), plan, on_failure
+
+    @contextmanager
+    def may_leave(self, mode: M) -> Iterator[None]:
+        """A failure inside takes the mode out."""
+        try:
+            yield
+        except ModeFailed as error:
+            if self.on_failure is None:
+                raise
+            self.modes = [other for other in self.modes if other is not mode]
+            self.on_failure(error)
+
+    def turn(self, repeat: int, number: int) -> list[M]:
+        """The modes of one prompt (the ``number``-th) in this repeat."""
+        return in_order([m for m in self.modes if self.plan.takes_part(m, repeat)], number + repeat)
 
 
 def count(modes: Sequence[Mode], prompts: Sequence[BenchPrompt], plan: Plan) -> int:
     """Samples that ``measure`` takes."""
-    return len(modes) * len(prompts) * len(plan.temperatures) * plan.repeats
+    runs = sum(plan.takes_part(mode, repeat) for mode in modes for repeat in range(plan.repeats))
+    return runs * len(prompts) * len(plan.temperatures)
 
 
-def _rotated(modes: Sequence[Mode], turn: int) -> list[Mode]:
-    start = turn % len(modes)
+def in_order(modes: Sequence[M], turn: int) -> list[M]:
+    """Our modes next to each other, so that their ratios see the same machine; who is first changes with ``turn``."""
+    ours, peers = [m for m in modes if not m.peer], [m for m in modes if m.peer]
+    blocks = [_rotated(ours, turn), _rotated(peers, turn)]
+    first, second = blocks if turn % 2 == 0 else reversed(blocks)
+    return [*first, *second]
+
+
+def _rotated(modes: Sequence[M], turn: int) -> list[M]:
+    start = turn % len(modes) if modes else 0
     return [*modes[start:], *modes[:start]]
 
 
-def _one(mode: Mode, prompt: BenchPrompt, temperature: float, plan: Plan, seed: int) -> Sample:
-    watch = CpuWatch()
+def _one(mode: Mode, prompt: BenchPrompt, temperature: float, plan: Plan, repeat: int) -> Sample:
+    watch = CpuWatch(getattr(mode, "cpu_seconds", None))
     for _ in range(plan.tries):
         watch.reset()
-        sample = mode.generate(prompt.token_ids, temperature, seed, plan.max_tokens)
+        sample = mode.generate(prompt.token_ids, temperature, plan.seed + repeat, plan.max_tokens)
         sample.disturbed = watch.disturbed()
         if not sample.disturbed:
             break
     sample.mode, sample.prompt, sample.kind, sample.temperature = mode.name, prompt.id, prompt.kind, temperature
+    sample.repeat = repeat
     return sample
-
-
-@dataclass(frozen=True)
-class Throughput:
-    """Tokens a second of a batch of requests that start together."""
-
-    mode: str
-    batch: int
-    temperature: float
-    tokens_per_second: float
-    disturbed: bool
-
-
-def measure_batches(
-    modes: Sequence[EngineMode],
-    prompts: Sequence[BenchPrompt],
-    batches: Sequence[int],
-    plan: Plan,
-    on_result: Callable[[Throughput], None] | None = None,
-) -> list[Throughput]:
-    """Throughput of each mode at each batch size; the prompts are repeated to fill a batch."""
-    results = []
-    for temperature in plan.temperatures:
-        for batch in batches:
-            chosen = [prompts[i % len(prompts)].token_ids for i in range(batch)]
-            for mode in modes:
-                watch = CpuWatch()
-                tokens, seconds = mode.generate_together(chosen, temperature, plan.seed, plan.max_tokens)
-                result = Throughput(mode.name, batch, temperature, tokens / seconds, watch.disturbed())
-                results.append(result)
-                if on_result is not None:
-                    on_result(result)
-    return results

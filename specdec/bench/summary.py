@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
+from specdec.bench.paired import NO, OPEN, Paired, compare
 from specdec.bench.samples import Sample
-
-LOSS = 0.97  # below this share of plain decoding's speed a prompt counts as lost
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,23 @@ class Row:
     overhead: float | None  # median share of time outside target forwards and drafting
     drafting: float | None  # median share of time spent drafting
     same_as_plain: int | None  # prompts whose greedy text equals our plain decoding's
-    losses: list[str]  # prompts slower than plain decoding by more than 3 %
+    paired: list[Paired]  # against our plain decoding, prompt by prompt
     disturbed: int  # samples taken while others used the CPU
 
+    @property
+    def losses(self) -> list[str]:
+        """Prompts shown to be slower than plain decoding by more than 3 %."""
+        return [p.prompt for p in self.paired if p.within_aim == NO]
+
+    @property
+    def undecided(self) -> list[str]:
+        """Prompts where the repeats show neither that nor its opposite."""
+        return [p.prompt for p in self.paired if p.within_aim == OPEN]
+
     def to_dict(self) -> dict[str, object]:
-        return asdict(self)
+        verdicts = [{"verdict": p.verdict, "within_aim": p.within_aim} for p in self.paired]
+        paired = [asdict(p) | v for p, v in zip(self.paired, verdicts, strict=True)]
+        return asdict(self) | {"paired": paired, "losses": self.losses, "undecided": self.undecided}
 
 
 def summarize(samples: Sequence[Sample], plain: str, reference: str | None) -> list[Row]:
@@ -73,8 +84,9 @@ def _speed(samples: Sequence[Sample]) -> float:
     return median(s.tokens_per_second for s in samples)
 
 
-def _ratios(mine: dict[str, list[Sample]], base: dict[str, list[Sample]]) -> dict[str, float]:
-    return {p: _speed(s) / _speed(base[p]) for p, s in mine.items() if p in base and _speed(base[p]) > 0}
+def _paired(mine: dict[str, list[Sample]], base: dict[str, list[Sample]]) -> list[Paired]:
+    found = [compare(samples, base[p]) for p, samples in mine.items() if p in base]
+    return [one for one in found if one is not None]
 
 
 def _row(
@@ -86,7 +98,7 @@ def _row(
     is_plain: bool,
 ) -> Row:
     every = [s for samples in mine.values() for s in samples]
-    to_plain, to_reference = _ratios(mine, plain), _ratios(mine, reference)
+    to_plain, to_reference = _paired(mine, plain), _paired(mine, reference)
     drafted, accepted = _pooled(every, "drafted_per_position"), _pooled(every, "accepted_per_position")
     same = None
     if temperature == 0 and plain and not is_plain:
@@ -96,15 +108,15 @@ def _row(
         temperature=temperature,
         prompts=len(mine),
         tokens_per_second=Spread.of([_speed(s) for s in mine.values()]),
-        versus_plain=Spread.of(list(to_plain.values())) if to_plain else None,
-        versus_reference=Spread.of(list(to_reference.values())) if to_reference else None,
+        versus_plain=Spread.of([p.ratio for p in to_plain]) if to_plain else None,
+        versus_reference=Spread.of([p.ratio for p in to_reference]) if to_reference else None,
         tau=Spread.of([median(s.tau for s in samples) for samples in mine.values()]),
         acceptance=sum(accepted) / sum(drafted) if sum(drafted) else None,
         acceptance_per_position=[a / d for a, d in zip(accepted, drafted, strict=True) if d],
         overhead=_median([s.overhead for s in every]),
         drafting=_median([s.drafting for s in every]),
         same_as_plain=same,
-        losses=[] if is_plain else sorted(p for p, r in to_plain.items() if r < LOSS),
+        paired=[] if is_plain else to_plain,
         disturbed=sum(s.disturbed for s in every),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,16 @@ examples:
   specdec bench
   specdec bench run.yaml -m speculative.num_speculative_tokens=1,2,4,8 --peers none
   specdec bench run.yaml --prompts questions.jsonl --temperatures 0 --batches 1,8,32 --startup
+  specdec bench --repeats 21 --peers none --control             which prompts are slower than plain decoding?
+  specdec bench --peers vllm,vllm+ngram --lookup 4 --peer-python vllm=/opt/vllm/bin/python --repeats 9 --peer-repeats 2
 
-writes results.json, samples.csv, summary.csv, report.md and, with matplotlib, plot.png to the output folder.
-exit codes: 0 fine, 1 the configuration or a run has errors, 2 something could not be read"""
+A peer that lives in another interpreter is named BASE[-LABEL][+ngram]: BASE chooses its Python and its script (packaged:
+vllm), +ngram runs it once per k of --lookup. It is stopped while others are measured.
+
+writes results.json, samples.csv, summary.csv, paired.csv, report.md and, with matplotlib, plot.png to the output folder;
+also when a peer fails, a run has errors or is interrupted: then with what was measured so far.
+exit codes: 0 fine, 1 the configuration, a run or a peer has errors, 2 something could not be read"""
 PEERS = ("transformers", "lookup", "flashspec")
-PLAIN = "plain"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +43,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=_positive, default=1, metavar="N", help="runs of the whole set (default: 1)")
     parser.add_argument(
         "--peers", type=_peers, default=("transformers", "lookup"), metavar="NAME,..",
-        help=f"other engines to compare with: {', '.join(PEERS)} or none (default: transformers,lookup)",
+        help=f"other engines to compare with: {', '.join(PEERS)}, one of another interpreter (see below), or none "
+        "(default: transformers,lookup)",
     )  # fmt: skip
+    parser.add_argument(
+        "--peer-repeats", type=_positive, metavar="N", help="runs of the peers (default: as many as --repeats)"
+    )
+    for name, value, what in (
+        ("--peer-python", "BASE=PYTHON", "interpreter of a peer (or the variable SPECDEC_<BASE>_PYTHON)"),
+        ("--peer-script", "BASE=FILE", "worker script of a peer that none is packaged for"),
+        (
+            "--peer-options",
+            "NAME=JSON",
+            'what a peer\'s engine gets beside the model, e.g. \'vllm={"dtype": "float32"}\'',
+        ),
+    ):
+        parser.add_argument(name, type=_assignment, action="append", default=[], metavar=value, help=what)
+    parser.add_argument(
+        "--peer-timeout", type=_positive, default=600, metavar="S", help="seconds a peer may take (default: 600)"
+    )
+    parser.add_argument("--control", action="store_true", help="also run plain decoding twice: what noise looks like")
     parser.add_argument(
         "--lookup", type=_counts, default=(3, 10), metavar="K,..", help="k of the peers (default: 3,10)"
     )
@@ -57,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from specdec.bench.external import PeerError, specs
     from specdec.bench.prompts import BenchPromptError, read
     from specdec.cli.resolving import resolve_all
     from specdec.config.overrides import OverrideError
@@ -69,8 +92,10 @@ def run(args: argparse.Namespace) -> int:
         overrides.append(f"engine.max_num_seqs={max(args.batches)}")
     try:
         items = read(args.prompts, args.limit)
+        chosen = [name for name in args.peers if name not in PEERS]
+        external = specs(chosen, dict(args.peer_python), dict(args.peer_script), dict(args.peer_options), PEERS)
         resolved = list(resolve_all(files[0] if files else None, overrides, multirun=args.multirun))
-    except BenchPromptError as error:
+    except (BenchPromptError, PeerError) as error:
         print(f"specdec bench: error: {error}", file=sys.stderr)
         return 2
     except OverrideError as error:
@@ -89,85 +114,14 @@ def run(args: argparse.Namespace) -> int:
             print_findings(refused, stream=sys.stderr)
             return 1
     from specdec.bench.startup import StartupError
+    from specdec.cli.benchmark import bench
     from specdec.engine.errors import EngineError
 
     try:
-        return bench(args, configs, items, [*files, *overrides])
+        return bench(args, configs, items, [*files, *overrides], external)
     except (EngineError, StartupError) as error:
         print(f"specdec bench: error: {error}", file=sys.stderr)
         return 1
-
-
-def bench(args: argparse.Namespace, configs: list[tuple[str, Any]], items: list[Any], arguments: list[str]) -> int:
-    """Load, measure, print and write."""
-    from specdec.bench import machine, report
-    from specdec.bench.ours import engine_modes
-    from specdec.bench.peers import peer_modes
-    from specdec.bench.progress import Progress
-    from specdec.bench.prompts import tokenize
-    from specdec.bench.session import Plan, count, measure, measure_batches
-    from specdec.bench.startup import measure_startup
-    from specdec.bench.summary import summarize
-
-    plan = Plan(args.temperatures, args.max_tokens, args.repeats, args.seed)
-    first = configs[0][1]
-    startup = measure_startup(arguments) if args.startup and not args.multirun else {}
-    ours = engine_modes(configs, PLAIN)
-    target = ours[0].llm.target
-    if target.tokenizer is None:
-        print(f"specdec bench: error: {first.target['model']} has no tokenizer", file=sys.stderr)
-        return 1
-    peers = peer_modes(args.peers, str(target.path), target.dtype, args.lookup)
-    modes = [*ours, *peers]
-    prompts = tokenize(items, target.tokenizer, args.raw)
-    batches = len(args.batches) * len(ours) * len(args.temperatures)
-    progress = Progress(count(modes, prompts, plan) + batches)
-    reference = next((m.name for m in peers if m.num_drafts is None), None)
-    try:
-        samples = measure(modes, prompts, plan, progress.step)
-        batched = measure_batches(
-            ours,
-            prompts,
-            args.batches,
-            plan,
-            lambda t: progress.advance(f"{t.mode}, batch {t.batch}: {t.tokens_per_second:.1f} tokens/s"),
-        )
-    finally:
-        progress.close()
-    results = report.Results(
-        command=shlex.join(["specdec", "bench", *sys.argv[2:]]),
-        machine=machine.describe(),
-        settings={
-            "max_tokens": plan.max_tokens,
-            "repeats": plan.repeats,
-            "seed": plan.seed,
-            "dtype": str(target.dtype),
-        },
-        samples=samples,
-        rows=summarize(samples, PLAIN, reference),
-        throughput=batched,
-        startup=startup,
-        reference=reference,
-    )
-    print(report.text(results))
-    paths = report.write(results, args.output)
-    if not args.no_plot:
-        paths += _plot(results.rows, {m.name: m.num_drafts for m in modes}, args.output / "plot.png")
-    print("wrote " + ", ".join(map(str, paths)), file=sys.stderr)
-    return 0
-
-
-def _plot(rows: list[Any], num_drafts: dict[str, Any], path: Path) -> list[Path]:
-    from specdec.bench.plot import plot
-
-    try:
-        return [path] if plot(rows, num_drafts, path) else []
-    except ModuleNotFoundError as error:
-        print(
-            f"specdec bench: no plot: {error.name} is missing (pip install 'declarative-specdec[plot]')",
-            file=sys.stderr,
-        )
-        return []
 
 
 def _label(swept: list[str], config: Any) -> str:
@@ -197,7 +151,14 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 def _peers(text: str) -> tuple[str, ...]:
     names = tuple(text.split(",")) if text != "none" else ()
-    unknown = [name for name in names if name not in PEERS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"unknown peer {unknown[0]!r}; there are: {', '.join(PEERS)}, none")
+    for name in names:
+        if not name.replace("-", "").replace("+", "").replace("_", "").isalnum():
+            raise argparse.ArgumentTypeError(f"{name!r} is no name of a peer; there are: {', '.join(PEERS)}, none")
     return names
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

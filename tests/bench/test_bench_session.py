@@ -8,11 +8,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdec.bench import session
+from specdec.bench.batches import measure_batches
 from specdec.bench.ours import EngineMode
-from specdec.bench.peers import TransformersMode
+from specdec.bench.peers import TransformersBatches, TransformersMode
 from specdec.bench.progress import Progress
 from specdec.bench.samples import BenchPrompt, Sample
-from specdec.bench.session import Plan, count, measure, measure_batches
+from specdec.bench.session import Plan, count, in_order, measure
 from specdec.engine.llm import LLM
 
 PROMPTS = [BenchPrompt(name, name, (1, 2, 3, 4, 5, 2, 3)) for name in "abc"]
@@ -20,6 +21,7 @@ PROMPTS = [BenchPrompt(name, name, (1, 2, 3, 4, 5, 2, 3)) for name in "abc"]
 
 class FakeMode:
     num_drafts = None
+    peer = False
 
     def __init__(self, name: str, log: list[str]) -> None:
         self.name, self.log = name, log
@@ -35,7 +37,7 @@ def test_every_mode_runs_a_prompt_before_the_next_prompt():
     plan = Plan(temperatures=(0.0,), max_tokens=16, repeats=2, tries=1)
     samples = measure(modes, PROMPTS, plan)
     assert log[:2] == ["x8", "y8"]
-    assert log[2:8] == ["x16", "y16", "y16", "x16", "x16", "y16"]
+    assert log[2:10] == ["x16", "y16", "y16", "x16", "x16", "y16", "y16", "x16"]
     assert len(samples) == count(modes, PROMPTS, plan) == 12
     assert [s.prompt for s in samples[:4]] == ["a", "a", "b", "b"] and samples[-1].repeat == 1
 
@@ -64,11 +66,45 @@ def test_engines_agree_on_greedy_text_and_count_their_forwards():
     peers = [TransformersMode(model), TransformersMode(model, 3)]
     plan = Plan(temperatures=(0.0,), max_tokens=12, tries=1)
     samples = measure([ours, *peers], PROMPTS[:1], plan)
+    assert samples[0].first_token_seconds > 0
     assert samples[0].token_ids == samples[1].token_ids == samples[2].token_ids
     assert [s.forwards for s in samples[:2]] == [12, 12] and samples[2].forwards <= 12
     assert 0.0 <= samples[0].overhead < 1.0 and samples[1].overhead is None
-    (batch,) = measure_batches([ours], PROMPTS, [3], plan)
-    assert batch.batch == 3 and batch.tokens_per_second > 0
+
+
+def test_batches_are_repeated_and_peers_pad_them():
+    model = tiny()
+    ours, peer = EngineMode("plain", LLM(model, max_model_len=64), None), TransformersBatches(model)
+    plan = Plan(temperatures=(0.0,), max_tokens=6, repeats=3, peer_repeats=1)
+    said: list[str] = []
+    results = measure_batches([ours, peer], PROMPTS, [3, 1], plan, said.append)
+    assert {(t.mode, t.batch): len(t.speeds) for t in results} == {
+        ("plain", 3): 3, ("plain", 1): 3, ("transformers", 3): 1, ("transformers", 1): 1,
+    }  # fmt: skip
+    assert all(t.tokens_per_second > 0 for t in results) and len(said) == 8
+    ragged = [(5, 6, 7, 8, 9), (3, 4)]
+    together, _ = peer._run(ragged, 0.0, 0, 6)
+    assert together.tolist() == [peer.generate(p, 0.0, 0, 6).token_ids for p in ragged]
+
+
+def test_our_modes_stay_next_to_each_other_and_take_turns_in_going_first():
+    class Peer(FakeMode):
+        peer = True
+
+    modes = [FakeMode("plain", []), Peer("p", []), FakeMode("ngram", []), Peer("q", [])]
+    names = [[m.name for m in in_order(modes, turn)] for turn in range(3)]
+    assert names == [["plain", "ngram", "p", "q"], ["q", "p", "ngram", "plain"], ["plain", "ngram", "p", "q"]]
+
+
+def test_the_order_on_one_prompt_changes_from_repeat_to_repeat_and_peers_stop_early():
+    log: list[str] = []
+    modes = [FakeMode("x", log), FakeMode("y", log), FakeMode("p", log)]
+    modes[2].peer = True
+    plan = Plan(temperatures=(0.0,), max_tokens=16, repeats=2, tries=1, peer_repeats=1)
+    samples = measure(modes, PROMPTS[:2], plan)
+    order = [[s.mode for s in samples if (s.prompt, s.repeat) == ("a", r)] for r in range(2)]
+    assert order == [["x", "y", "p"], ["y", "x"]]
+    assert len(samples) == count(modes, PROMPTS[:2], plan) == 10
 
 
 def test_progress_without_a_terminal_prints_lines_not_bars():

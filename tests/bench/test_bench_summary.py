@@ -7,10 +7,10 @@ import json
 
 import pytest
 
+from specdec.bench.batches import Throughput
 from specdec.bench.plot import plot
 from specdec.bench.report import Results, text, write
 from specdec.bench.samples import Sample
-from specdec.bench.session import Throughput
 from specdec.bench.summary import summarize
 
 
@@ -38,7 +38,8 @@ def test_ratios_are_medians_over_prompts_and_losses_are_named(samples):
     assert fast.versus_plain.median == pytest.approx(2.0)
     assert fast.versus_plain.low == pytest.approx(1 / 1.1)
     assert fast.versus_reference.median == pytest.approx(4.0)
-    assert fast.losses == ["b"] and rows["plain"].losses == [] and rows["peer"].losses == ["a", "b", "c"]
+    assert fast.losses == [] and fast.undecided == ["a", "b", "c"]  # one run each decides nothing
+    assert rows["plain"].paired == [] and len(rows["peer"].paired) == 3
     assert fast.tau.median == 2.0
     assert fast.acceptance == pytest.approx(4 / 6)
     assert fast.acceptance_per_position == pytest.approx([0.75, 0.5])
@@ -46,10 +47,26 @@ def test_ratios_are_medians_over_prompts_and_losses_are_named(samples):
 
 
 def test_repeats_count_once_per_prompt():
-    runs = [sample("plain", "a", s) for s in (1.0, 1.0, 9.0)] + [sample("plain", "b", 2.0)]
+    runs = [sample("plain", "a", s, repeat=i) for i, s in enumerate((1.0, 1.0, 9.0))] + [sample("plain", "b", 2.0)]
     (row,) = summarize(runs, "plain", None)
     assert row.prompts == 2
     assert row.tokens_per_second.high == pytest.approx(10.0)
+
+
+def test_losses_are_what_the_repeats_show():
+    runs = []
+    for i in range(7):
+        noise = 1.0 + 0.1 * i
+        for prompt, factor in (("slow", 0.8), ("fast", 1.5), ("same", 1.04 if i % 2 else 0.96)):
+            runs.append(sample("plain", prompt, noise, repeat=i))
+            runs.append(sample("ngram", prompt, noise / factor, repeat=i))
+    (_, row) = summarize(runs, "plain", None)
+    assert row.losses == ["slow"] and row.undecided == ["same"]
+    results = Results("c", {}, {}, runs, [row])
+    lines = text(results).splitlines()
+    assert any("| 1/3, 1 open" in line for line in lines)
+    (slow,) = [line for line in lines if line.startswith("| slow ") and "0.800..0.800" in line]
+    assert slow.rstrip("| ").endswith("| 7     | slower              | no")
 
 
 def test_different_text_is_not_the_same(samples):
@@ -60,18 +77,25 @@ def test_different_text_is_not_the_same(samples):
 
 def test_written_files_agree(samples, tmp_path):
     rows = summarize(samples, "plain", "peer")
-    batches = [Throughput("plain", 8, 0.0, 123.4, True)]
+    batches = [Throughput("plain", 8, 0.0, [100.0, 123.4, 130.0], 1)]
     results = Results("specdec bench", {"cpu": "x"}, {}, samples, rows, batches, {"warm": 3.2}, "peer")
     paths = write(results, tmp_path / "out")
-    assert [p.name for p in paths] == ["results.json", "samples.csv", "summary.csv", "report.md"]
+    assert [p.name for p in paths] == ["results.json", "samples.csv", "summary.csv", "paired.csv", "report.md"]
     data = json.loads(paths[0].read_text())
     assert data["summary"][1]["versus_plain"]["median"] == pytest.approx(2.0)
+    assert data["throughput"][0]["tokens_per_second"] == 123.4
+    with paths[3].open() as file:
+        assert [r["verdict"] for r in csv.DictReader(file)] == ["not distinguishable"] * 6
     assert data["startup_seconds"] == {"warm": 3.2}
     with paths[1].open() as file:
         read = list(csv.DictReader(file))
     assert len(read) == 9 and float(read[1]["tokens_per_second"]) == pytest.approx(20.0)
-    report = paths[3].read_text()
-    assert "1/3" in report and "123.4*" in report and "start-up to the first token, warm: 3.2 s" in report
+    report = paths[4].read_text()
+    assert (
+        "0/3, 3 open" in report
+        and "123.4 [100.0..130.0]*" in report
+        and "start-up to the first token, warm: 3.2 s" in report
+    )
     assert report.count("|--") >= 3
     assert text(results) in report
 

@@ -10,7 +10,10 @@ from specdec.cli.main import main
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--peers", "nobody"], 2, "there are: transformers, lookup, flashspec, none"),
+        (["--peers", "nobody"], 2, "there are: transformers, lookup, flashspec, vllm, none"),
+        (["--peers", "no/body"], 2, "'no/body' is no name of a peer"),
+        (["--peers", "vllm-f32"], 2, "--peer-python vllm=/path/to/python"),
+        (["--peer-python", "vllm"], 2, "'vllm' is not NAME=VALUE"),
         (["--max-tokens", "0"], 2, "0 is below 1"),
         (["--temperatures", "-1"], 2, "at least 0"),
         (["--prompts", "/nonexistent.jsonl"], 2, "/nonexistent.jsonl cannot be read"),

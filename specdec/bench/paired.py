@@ -1,0 +1,91 @@
+"""Is a mode slower or faster than plain decoding on a prompt? From repeats that ran the two back to back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+from statistics import median
+
+from specdec.bench.samples import Sample
+
+CONFIDENCE = 0.95
+LOSS = 0.97  # below this share of plain decoding's speed a prompt counts as lost
+SLOWER, FASTER, UNDECIDED = "slower", "faster", "not distinguishable"
+YES, NO, OPEN = "yes", "no", "open"
+
+
+def interval_rank(n: int, confidence: float = CONFIDENCE) -> int:
+    """Largest r such that the r-th smallest and r-th largest of n values enclose the median with ``confidence``.
+
+    0 when no two of them do. Sign test: the number of values below the true median is Binomial(n, 1/2), whatever
+    their distribution is.
+    """
+    tail, rank = 0.0, 0
+    while rank < n // 2:
+        tail += comb(n, rank) / 2**n
+        if 2 * tail > 1 - confidence:
+            break
+        rank += 1
+    return rank
+
+
+FEWEST = next(n for n in range(1, 100) if interval_rank(n))  # repeats below which there is no interval
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Ratios of speed over plain decoding on one prompt, one per repeat: their median and its interval."""
+
+    mode: str
+    prompt: str
+    kind: str
+    temperature: float
+    pairs: int
+    plain: float  # median tokens/s of plain decoding
+    speed: float  # median tokens/s of the mode
+    ratio: float
+    low: float | None  # None with too few pairs
+    high: float | None
+
+    @property
+    def verdict(self) -> str:
+        if self.low is None or self.high is None:
+            return UNDECIDED
+        return SLOWER if self.high < 1 else FASTER if self.low > 1 else UNDECIDED
+
+    @property
+    def within_aim(self) -> str:
+        """Whether it is shown not to be more than 3 % slower than plain decoding."""
+        if self.low is None or self.high is None:
+            return OPEN
+        return NO if self.high < LOSS else YES if self.low >= LOSS else OPEN
+
+
+def compare(mine: Sequence[Sample], plain: Sequence[Sample]) -> Paired | None:
+    """One mode's samples of a prompt against plain decoding's, paired by repeat; None when no repeat has both.
+
+    Pairs with a disturbed sample are left out as long as enough others remain: whether others used the CPU does not
+    depend on who is faster.
+    """
+    base = {s.repeat: s for s in plain}
+    pairs = [(s, base[s.repeat]) for s in mine if s.repeat in base]
+    quiet = [(a, b) for a, b in pairs if not (a.disturbed or b.disturbed)]
+    if len(quiet) >= FEWEST:
+        pairs = quiet
+    ratios = sorted(a.tokens_per_second / b.tokens_per_second for a, b in pairs if b.tokens_per_second > 0)
+    if not ratios:
+        return None
+    rank = interval_rank(len(ratios))
+    return Paired(
+        mode=mine[0].mode,
+        prompt=mine[0].prompt,
+        kind=mine[0].kind,
+        temperature=mine[0].temperature,
+        pairs=len(ratios),
+        plain=median(b.tokens_per_second for _, b in pairs),
+        speed=median(a.tokens_per_second for a, _ in pairs),
+        ratio=median(ratios),
+        low=ratios[rank - 1] if rank else None,
+        high=ratios[-rank] if rank else None,
+    )
