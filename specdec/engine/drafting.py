@@ -24,11 +24,14 @@ def propose_batch(
 
     ``wanted`` and ``rejected`` are per kept request; ``last`` [R, W, H] and ``aux`` [R, W, A * H] cover the batch.
     """
-    device = batch.layout.device
     kept = [batch.requests[i] for i in keep]
+    token_ids: list[int] = []
+    positions: list[int] = []
     offsets = [0]
     for i in keep:
-        offsets.append(offsets[-1] + batch.counts[i])
+        token_ids += batch.tokens[i]
+        positions += range(batch.starts[i], batch.starts[i] + batch.counts[i])
+        offsets.append(len(token_ids))
 
     def rows(states: torch.Tensor) -> torch.Tensor:
         flat = batch.flatten(states)
@@ -37,22 +40,19 @@ def propose_batch(
         parts = flat.split(batch.counts)
         return torch.cat([parts[i] for i in keep])
 
-    spans = [range(batch.starts[i], batch.starts[i] + batch.counts[i]) for i in keep]
-
     return ProposeBatch(
-        slots=torch.tensor([r.slot for r in kept], device=device),
-        num_drafts=torch.tensor(list(wanted), device=device),
-        token_ids=torch.tensor([token for i in keep for token in batch.tokens[i]], device=device),
-        positions=torch.tensor([position for span in spans for position in span], device=device),
-        row_offsets=torch.tensor(offsets, device=device),
-        num_rejected=torch.tensor(list(rejected), device=device),
-        last_sampled=torch.tensor(
-            [r.token_ids[-1] if batch.samples[i] else -1 for r, i in zip(kept, keep, strict=True)], device=device
-        ),
-        temperature=torch.tensor([float(r.params.temperature) for r in kept], device=device),
-        seeds=torch.tensor([r.seed for r in kept], device=device),
+        slots=[r.slot for r in kept],
+        num_drafts=wanted,
+        token_ids=token_ids,
+        positions=positions,
+        row_offsets=offsets,
+        num_rejected=rejected,
+        last_sampled=[r.token_ids[-1] if batch.samples[i] else -1 for r, i in zip(kept, keep, strict=True)],
+        temperature=[r.params.temperature for r in kept],
+        seeds=[r.seed for r in kept],
         hidden_states=None if last is None else rows(last),
         aux_hidden_states=None if aux is None else rows(aux),
+        device=batch.layout.device,
     )
 
 
@@ -61,16 +61,14 @@ def hand_out(drafts: Drafts, requests: Sequence[Request], wanted: Sequence[int],
 
     Raises ``EngineError`` when a speculator breaks its contract.
     """
-    if drafts.token_ids.shape[0] != len(requests):
-        raise EngineError(f"a speculator drafted for {drafts.token_ids.shape[0]} requests instead of {len(requests)}")
-    confidences = None if drafts.confidences is None else drafts.confidences.tolist()
-    for r, (request, row) in enumerate(zip(requests, drafts.token_ids.tolist(), strict=True)):
+    rows, confidences = drafts.rows(), drafts.host("confidences")
+    if len(rows) != len(requests):
+        raise EngineError(f"a speculator drafted for {len(rows)} requests instead of {len(requests)}")
+    for r, (request, row) in enumerate(zip(requests, rows, strict=True)):
         row = row[: wanted[r]]
-        if -1 in row:
-            row = row[: row.index(-1)]
-        bad = [token for token in row if not 0 <= token < vocab_size]
-        if bad:
-            raise EngineError(f"a speculator drafted token {bad[0]}; the target's ids are 0 to {vocab_size - 1}")
+        if row and not (min(row) >= 0 and max(row) < vocab_size):
+            bad = next(token for token in row if not 0 <= token < vocab_size)
+            raise EngineError(f"a speculator drafted token {bad}; the target's ids are 0 to {vocab_size - 1}")
         request.drafts = row
         # a copy: other requests may be drafted for, in the same buffers, before these drafts are verified
         request.draft_logits = None if drafts.logits is None or not row else drafts.logits[r, : len(row)].clone()

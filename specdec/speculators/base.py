@@ -3,41 +3,65 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from specdec.verify.columns import Column, Columns
 
 if TYPE_CHECKING:
     from specdec.config.speculative import SpeculativeConfig
 
 
 @dataclass(frozen=True)
-class ProposeBatch:
-    """What the engine knows about R requests after a verify step; rows of all requests are flattened to N."""
+class ProposeBatch(Columns):
+    """What the engine knows about R requests after a verify step; rows of all requests are flattened to N.
 
-    slots: torch.Tensor  # [R] int64: row of each request in the persistent request states
-    num_drafts: torch.Tensor  # [R] int64: drafts wanted per request, 0 = keep the draft state in sync but draft nothing
-    token_ids: torch.Tensor  # [N] int64: tokens the target consumed in this step
-    positions: torch.Tensor  # [N] int64: absolute positions of those tokens
-    row_offsets: torch.Tensor  # [R + 1] int64: request r owns rows row_offsets[r]:row_offsets[r + 1]
-    num_rejected: torch.Tensor  # [R] int64: trailing rows of each request that were rejected
-    last_sampled: torch.Tensor  # [R] int64: bonus or correction token; -1 while a prompt is still being prefilled
-    temperature: torch.Tensor  # [R] float32, 0 = greedy
-    seeds: torch.Tensor  # [R] int64
+    Its columns may be given as lists or as tensors. An attribute is always a tensor, made when it is first asked for;
+    speculators that work on the host ask ``host("slots")`` for a list instead.
+    """
+
+    slots: torch.Tensor = Column(torch.int64)  # [R]: row of each request in the persistent request states
+    # [R]: drafts wanted per request, 0 = keep the draft state in sync but draft nothing
+    num_drafts: torch.Tensor = Column(torch.int64)
+    token_ids: torch.Tensor = Column(torch.int64)  # [N]: tokens the target consumed in this step
+    positions: torch.Tensor = Column(torch.int64)  # [N]: absolute positions of those tokens
+    row_offsets: torch.Tensor = Column(torch.int64)  # [R + 1]: request r owns rows row_offsets[r]:row_offsets[r + 1]
+    num_rejected: torch.Tensor = Column(torch.int64)  # [R]: trailing rows of each request that were rejected
+    # [R]: bonus or correction token; -1 while a prompt is still being prefilled
+    last_sampled: torch.Tensor = Column(torch.int64)
+    temperature: torch.Tensor = Column(torch.float32)  # [R], 0 = greedy
+    seeds: torch.Tensor = Column(torch.int64)  # [R]
     hidden_states: torch.Tensor | None = None  # [N, H] target states after the final norm
     aux_hidden_states: torch.Tensor | None = None  # [N, num_aux * H] states at the boundary ids, concatenated in order
+    device: torch.device | None = None  # of the tensors made from lists; None = the CPU
+
+    def wanting(self, num_drafts: Sequence[int]) -> ProposeBatch:
+        """The same step with other numbers of drafts wanted [R]; ``dataclasses.replace`` would make every tensor."""
+        other = copy(self)
+        object.__setattr__(other, "num_drafts", num_drafts)
+        return other
 
 
 @dataclass(frozen=True)
-class Drafts:
-    """Draft tokens of R requests."""
+class Drafts(Columns):
+    """Draft tokens of R requests, as a tensor or as rows of any length."""
 
-    token_ids: torch.Tensor  # [R, K] int64, -1 = no draft here nor after
-    logits: torch.Tensor | None = (
-        None  # [R, K, V] the values drafts were drawn from, before temperature; None = one-hot
-    )
-    confidences: torch.Tensor | None = None  # [R, K] probability that each draft is accepted, given those before
+    # [R, K] int64, -1 = no draft here nor after
+    token_ids: torch.Tensor = Column(torch.int64, fill=-1)
+    # [R, K, V] the values drafts were drawn from, before temperature; None = one-hot
+    logits: torch.Tensor | None = None
+    # [R, K] probability that each draft is accepted, given those before
+    confidences: torch.Tensor | None = Column(torch.float32, fill=0.0, optional=True)
+    width: int | None = None  # K of tensors made from rows; None = the longest row
+    device: torch.device | None = None
+
+    def rows(self) -> list[list[int]]:
+        """The drafts of each request on the host, without what stands behind the first -1."""
+        return [row[: row.index(-1)] if -1 in row else row for row in self.host("token_ids")]
 
 
 @dataclass(frozen=True)

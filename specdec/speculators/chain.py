@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -37,14 +37,23 @@ class ChainSpeculator(BaseSpeculator):
             link.finish_request(slot)
 
     def propose(self, batch: ProposeBatch) -> Drafts:
-        wanted = batch.num_drafts.clamp(max=self.num_speculative_tokens)
-        merged = Drafts(torch.full((len(wanted), self.num_speculative_tokens), -1, device=self.device))
-        for link in self.links:
-            open_ = merged.token_ids[:, 0] < 0
-            limit = min(allowed(link, len(wanted)), self.num_speculative_tokens)
-            asked = torch.where(open_, wanted.clamp(max=limit), torch.zeros_like(wanted))
-            merged = _merge(merged, link.propose(replace(batch, num_drafts=asked)), open_)
-        return merged
+        k = self.num_speculative_tokens
+        wanted = [min(number, k) for number in batch.host("num_drafts")]
+        rows: list[list[int]] = [[] for _ in wanted]
+        proposals: list[Drafts] = []
+        source = [-1] * len(rows)  # index of the proposal that a row was taken from
+        for number, link in enumerate(self.links):
+            limit = allowed(link, len(rows))
+            asked = [0 if row else min(most, limit) for row, most in zip(rows, wanted, strict=True)]
+            proposals.append(link.propose(batch.wanting(asked)))
+            for r, row in enumerate(proposals[-1].rows()):
+                if row and not rows[r]:
+                    rows[r], source[r] = row[:k], number
+        chosen = [proposals[i] if i >= 0 else None for i in source]
+        confidences = None
+        if any(proposal.confidences is not None for proposal in proposals):
+            confidences = [_confidences(drafts, r, k) for r, drafts in enumerate(chosen)]
+        return Drafts(rows, _laws(proposals, chosen, rows, k), confidences, width=k, device=self.device)
 
 
 def allowed(link: BaseSpeculator, batch_size: int) -> int:
@@ -53,41 +62,26 @@ def allowed(link: BaseSpeculator, batch_size: int) -> int:
     return KSchedule(link.num_speculative_tokens, entries)(batch_size)
 
 
-def _merge(held: Drafts, new: Drafts, rows: torch.Tensor) -> Drafts:
-    """``held`` with the drafts of ``rows`` [R] bool taken from ``new``; columns beyond held's width are dropped."""
-    width = held.token_ids.shape[1]
-    ids = torch.where(rows[:, None], _fitted(new.token_ids, width, -1), held.token_ids)
-    logits = held.logits
-    if new.logits is not None:
-        law = _fitted(new.logits, width, 0.0)
-        logits = one_hot(held.token_ids, law) if logits is None else logits
-        size = max(law.shape[-1], logits.shape[-1])
-        logits = torch.where(rows[:, None, None], _widened(law, size), _widened(logits, size))
-    elif logits is not None:
-        logits = torch.where(rows[:, None, None], one_hot(ids, logits), logits)
-    confidences = held.confidences
-    if new.confidences is not None or confidences is not None:
-        ours = torch.ones_like(ids, dtype=torch.float32) if confidences is None else confidences
-        theirs = torch.ones_like(ours) if new.confidences is None else _fitted(new.confidences, width, 0.0)
-        confidences = torch.where(rows[:, None], theirs, ours)
-    return Drafts(ids, logits, confidences)
+def _confidences(drafts: Drafts | None, row: int, k: int) -> list[float]:
+    """[k] of a row; drafts whose speculator says nothing count as certain."""
+    if drafts is None or drafts.confidences is None:
+        return [1.0] * k
+    return list(drafts.host("confidences")[row][:k])
 
 
-def one_hot(token_ids: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Logits shaped and typed like ``like`` [R, K, V] that put everything on ``token_ids`` [R, K]."""
-    size = max(like.shape[-1], int(token_ids.max()) + 1)
-    out = like.new_full((*token_ids.shape, size), float("-inf"))
-    return out.scatter_(-1, token_ids.clamp(min=0)[..., None], 0.0)
-
-
-def _fitted(values: torch.Tensor, width: int, fill: float) -> torch.Tensor:
-    """[R, width, ...]: columns cut, or added with ``fill``."""
-    if values.shape[1] >= width:
-        return values[:, :width]
-    missing = values.new_full((values.shape[0], width - values.shape[1], *values.shape[2:]), fill)
-    return torch.cat((values, missing), dim=1)
-
-
-def _widened(logits: torch.Tensor, size: int) -> torch.Tensor:
-    """The same laws over a larger vocabulary."""
-    return torch.nn.functional.pad(logits, (0, size - logits.shape[-1]), value=float("-inf"))
+def _laws(
+    proposals: Sequence[Drafts], chosen: Sequence[Drafts | None], rows: Sequence[Sequence[int]], k: int
+) -> torch.Tensor | None:
+    """Logits [R, k, V] of the rows' drafts, one-hot where their speculator gives none; None when no speculator does."""
+    held = [drafts.logits for drafts in proposals if drafts.logits is not None]
+    if not held:
+        return None
+    size = max(1 + max((token for row in rows for token in row), default=0), *(law.shape[-1] for law in held))
+    laws = held[0].new_full((len(rows), k, size), float("-inf"))
+    for r, (drafts, row) in enumerate(zip(chosen, rows, strict=True)):
+        if drafts is not None and drafts.logits is not None:
+            law = drafts.logits[r, :k]
+            laws[r, : len(law), : law.shape[-1]] = law
+        elif row:
+            laws[r, list(range(len(row))), list(row)] = 0.0
+    return laws

@@ -13,7 +13,7 @@ from specdec.drafts.vocabulary import SharedPrefix, VocabularyMap, intersect
 from specdec.engine.accelerate import accelerate, acceleration
 from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch, TargetHandle
 from specdec.speculators.coupling import couples_drafts
-from specdec.speculators.history import TokenHistory, as_drafts_tensor, committed
+from specdec.speculators.history import TokenHistory, committed
 from specdec.verify.drafting import draw_drafts
 
 _PROBABILISTIC = "probabilistic"
@@ -80,7 +80,7 @@ class DraftModelSpeculator(BaseSpeculator):
         stored: list[list[torch.Tensor]] = [[] for _ in rows]
         sequences = [self.draft.sequences[slot] for slot in rows]
         self.draft_rounds(batch, sequences, counts, drafts, stored)
-        return Drafts(as_drafts_tensor(drafts, width, self.device), self._stacked(stored, width))
+        return Drafts(drafts, self._stacked(stored, width), width=width, device=self.device)
 
     def draft_rounds(
         self,
@@ -108,14 +108,13 @@ class DraftModelSpeculator(BaseSpeculator):
     ) -> list[int]:
         """Draft number ``step`` of some requests of the batch from the draft's ``logits`` [len(rows), V_draft]."""
         logits = self.vocabulary.to_target(logits)
-        where = torch.tensor(rows, device=batch.slots.device)
+        slots, temperature, seeds = (batch.host(name) for name in ("slots", "temperature", "seeds"))
         sampled = self.probabilistic or self.coupled
-        starts = [len(self.history.tokens[slot]) for slot in batch.slots[where].tolist()]
         drawn = draw_drafts(
             logits,
-            temperature=batch.temperature[where] if sampled else torch.zeros(len(rows), device=logits.device),
-            seeds=batch.seeds[where],
-            starts=starts,
+            temperature=[temperature[r] if sampled else 0.0 for r in rows],
+            seeds=[seeds[r] for r in rows],
+            starts=[len(self.history.tokens[slots[r]]) for r in rows],
             step=step,
             coupled=self.coupled,
         )

@@ -23,10 +23,9 @@ class Committed:
 
 def committed(batch: ProposeBatch) -> Iterator[Committed]:
     """The settled tokens of each request of the batch, rejected drafts left out."""
-    offsets, rejected, sampled = batch.row_offsets.tolist(), batch.num_rejected.tolist(), batch.last_sampled.tolist()
-    token_ids, drafts = batch.token_ids.tolist(), batch.num_drafts.tolist()
-    positions = batch.positions.tolist()
-    for row, slot in enumerate(batch.slots.tolist()):
+    offsets, rejected, sampled = batch.host("row_offsets"), batch.host("num_rejected"), batch.host("last_sampled")
+    token_ids, drafts, positions = batch.host("token_ids"), batch.host("num_drafts"), batch.host("positions")
+    for row, slot in enumerate(batch.host("slots")):
         first, last = offsets[row], offsets[row + 1] - rejected[row]
         tokens = token_ids[first:last]
         if sampled[row] < 0:
@@ -56,9 +55,3 @@ class TokenHistory:
     def finish(self, slot: int) -> None:
         """The slot's request ended."""
         self.tokens.pop(slot, None)
-
-
-def as_drafts_tensor(rows: list[list[int]], width: int, device: torch.device) -> torch.Tensor:
-    """Draft rows of any length up to ``width`` as [R, width] int64 with -1 after each row's end."""
-    padded = [row + [-1] * (width - len(row)) for row in rows]
-    return torch.tensor(padded, dtype=torch.int64, device=device).reshape(len(rows), width)

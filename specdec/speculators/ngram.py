@@ -9,7 +9,7 @@ from specdec_kernels.ngram_match import ngram_match
 
 from specdec.config.speculative import SpeculativeConfig
 from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
-from specdec.speculators.history import as_drafts_tensor, committed
+from specdec.speculators.history import committed
 from specdec.speculators.ngram_index import NgramIndex, continuation
 
 DEFAULT_WINDOW = 5
@@ -69,7 +69,7 @@ class NgramSpeculator(BaseSpeculator):
             start = index.match() if step.num_drafts else None
             count = min(step.num_drafts, self.num_speculative_tokens)
             rows.append([] if start is None else continuation(index.tokens, start, count, wrap=not self.leftmost))
-        return Drafts(as_drafts_tensor(rows, self.num_speculative_tokens, self.device))
+        return Drafts(rows, width=self.num_speculative_tokens, device=self.device)
 
     def finish_request(self, slot: int) -> None:
         self._indexes.pop(slot, None)

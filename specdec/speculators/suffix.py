@@ -9,7 +9,7 @@ import torch
 from specdec.config.speculative import SpeculativeConfig
 from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
 from specdec.speculators.coupling import couples_drafts
-from specdec.speculators.history import TokenHistory, as_drafts_tensor, committed
+from specdec.speculators.history import TokenHistory, committed
 from specdec.speculators.suffix_tree import Candidate, SuffixTree
 
 
@@ -55,12 +55,13 @@ class SuffixSpeculator(BaseSpeculator):
                 self._own[step.slot].extend(0, new)
                 self._remember(self._sequence_of[step.slot], new)
         width = self.num_speculative_tokens
-        shared = [self.coupled or t == 0 for t in batch.temperature.tolist()]
+        shared = [self.coupled or t == 0 for t in batch.host("temperature")]
         found = [self._speculate(step.slot, min(step.num_drafts, width), shared[step.row]) for step in steps]
-        confidences = torch.tensor([c.probabilities + [0.0] * (width - len(c.tokens)) for c in found])
         return Drafts(
-            as_drafts_tensor([c.tokens for c in found], width, self.device),
-            confidences=confidences.reshape(len(found), width).to(self.device),
+            [c.tokens for c in found],
+            confidences=[c.probabilities for c in found],
+            width=width,
+            device=self.device,
         )
 
     def finish_request(self, slot: int) -> None:
