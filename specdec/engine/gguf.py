@@ -56,9 +56,11 @@ def converted_directory(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path
 def _convert(path: Path, out: Path, dtype: torch.dtype) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from specdec.engine.gguf_reader import fast_gguf
+
     try:
         # the advice about packed weights does not apply: they are stored dense
-        with quiet_transformers():
+        with quiet_transformers(), fast_gguf():
             source = {"gguf_file": path.name, "local_files_only": True}
             tokenizer = AutoTokenizer.from_pretrained(str(path.parent), **source)
             model = AutoModelForCausalLM.from_pretrained(str(path.parent), dtype=dtype, **source)
