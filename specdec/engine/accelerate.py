@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from specdec.engine.cpu.assemble import build_stack, find_parts
 from specdec.engine.cpu.build import NativeUnavailable, load
 from specdec.engine.cpu.match import computes_the_same, layer_parts, rms_norm_of, signature
 from specdec.engine.cpu.native import (
@@ -20,7 +21,11 @@ from specdec.engine.cpu.native import (
     packed_bytes,
     supports_linear,
 )
+from specdec.engine.cpu.stack import NativeStack, StackParts
 from specdec.engine.memory import free_bytes
+
+if TYPE_CHECKING:
+    from specdec.engine.target import Target
 
 logger = logging.getLogger(__name__)
 MODES = ("auto", "off")
@@ -40,6 +45,8 @@ class Acceleration:
     packed_bytes: int = 0
     reason: str = ""
     modules: list[nn.Module] = field(default_factory=list, repr=False)
+    stack_parts: StackParts | None = field(default=None, repr=False)
+    stack: NativeStack | None = field(default=None, repr=False)  # built and checked when first asked for
 
 
 def acceleration(model: nn.Module) -> Acceleration | None:
@@ -76,16 +83,32 @@ def accelerate(model: nn.Module, *, max_batch: int = 1, mode: str = "auto") -> N
     size = sum(packed_bytes(m) for m in model.modules() if type(m) is nn.Linear and supports_linear(m))
     pack = size <= PACKED_SHARE * (free_bytes(torch.device("cpu")) or 0)
     report.packed_bytes = size if pack else 0
-    inside = _replace_layers(model, report, pack)
+    layers, inside = _replace_layers(model, report, pack)
+    linears: dict[nn.Module, NativeLinear] = {}
     for module in model.modules():
         if module in inside or "forward" in vars(module):
             continue
         if type(module) is nn.Linear and supports_linear(module):
-            _install(report, module, _linear_forward(module, pack))
+            linears[module] = NativeLinear(module, pack=pack)
+            _install(report, module, _linear_forward(module, linears[module]))
             report.linears += 1
         elif (norm := rms_norm_of(module)) is not None:
             _install(report, module, _norm_forward(module, NativeNorm(norm, module.weight.dtype)))
             report.norms += 1
+    report.stack_parts = find_parts(model, layers, linears)
+
+
+def native_stack(target: Target) -> NativeStack | None:
+    """All layers of an accelerated target as one call; None where the model is more, or other, than that."""
+    report = acceleration(target.model)
+    if report is None or report.stack_parts is None:
+        return None
+    if report.stack is None:
+        limit = MANY_TOKENS if target.dtype == torch.bfloat16 and _has_matrix_units() else None
+        report.stack = build_stack(target, report.stack_parts, limit)
+        if report.stack is None:
+            report.stack_parts = None
+    return report.stack
 
 
 def restore(model: nn.Module) -> None:
@@ -100,22 +123,32 @@ def _install(report: Acceleration, module: nn.Module, forward: Callable[..., Any
     report.modules.append(module)
 
 
-def _replace_layers(model: nn.Module, report: Acceleration, pack: bool) -> set[nn.Module]:
-    """Replace decoder layers; returns all modules inside the replaced ones."""
-    step, verdicts, inside = StepArguments(), {}, set()
+def _replace_layers(
+    model: nn.Module, report: Acceleration, pack: bool
+) -> tuple[dict[nn.Module, NativeLayer], set[nn.Module]]:
+    """Replace decoder layers; returns their native counterparts, and all modules inside the replaced ones."""
+    step = StepArguments()
+    verdicts: dict[Any, bool] = {}
+    replaced: dict[nn.Module, NativeLayer] = {}
+    inside: set[nn.Module] = set()
     for module in model.modules():
         parts = layer_parts(module) if module not in inside else None
         if parts is None:
             continue
         key = signature(module)
         if key not in verdicts:
-            verdicts[key] = computes_the_same(module, lambda copied: _layer_forward(copied, StepArguments(), pack))
-        forward = _layer_forward(module, step, pack) if verdicts[key] else None
-        if forward is not None:
+            verdicts[key] = computes_the_same(module, lambda copied: _copied_forward(copied, pack))
+        if verdicts[key]:
             inside.update(module.modules())
-            _install(report, module, forward)
+            replaced[module] = NativeLayer(parts, step, pack=pack)
+            _install(report, module, _layer_forward(module, replaced[module]))
             report.layers += 1
-    return inside
+    return replaced, inside
+
+
+def _copied_forward(layer: nn.Module, pack: bool) -> Callable[..., Any] | None:
+    parts = layer_parts(layer)
+    return None if parts is None else _layer_forward(layer, NativeLayer(parts, StepArguments(), pack=pack))
 
 
 def _has_matrix_units() -> bool:
@@ -132,12 +165,9 @@ class _Replay:
         return self.states
 
 
-def _layer_forward(layer: nn.Module, step: StepArguments, pack: bool) -> Callable[..., Any] | None:
-    parts = layer_parts(layer)
-    if parts is None:
-        return None
-    native, stock, many = NativeLayer(parts, step, pack=pack), type(layer).forward, _has_matrix_units()
-    index, is_bf16 = parts.layer_idx, native.dtype == torch.bfloat16
+def _layer_forward(layer: nn.Module, native: NativeLayer) -> Callable[..., Any]:
+    stock, many, step = type(layer).forward, _has_matrix_units(), native.step
+    index, is_bf16 = native.parts.layer_idx, native.dtype == torch.bfloat16
 
     def forward(
         hidden_states: torch.Tensor,
@@ -170,8 +200,8 @@ def _layer_forward(layer: nn.Module, step: StepArguments, pack: bool) -> Callabl
     return forward
 
 
-def _linear_forward(module: nn.Linear, pack: bool) -> Callable[[torch.Tensor], torch.Tensor]:
-    native, many = NativeLinear(module, pack=pack), _has_matrix_units() and module.weight.dtype == torch.bfloat16
+def _linear_forward(module: nn.Linear, native: NativeLinear) -> Callable[[torch.Tensor], torch.Tensor]:
+    many = _has_matrix_units() and module.weight.dtype == torch.bfloat16
 
     def forward(input: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() or input.dtype != native.dtype or (many and input.numel() > MANY_TOKENS * native.k):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from specdec.engine.accelerate import native_stack
 from specdec.engine.attention import AttentionLayout, Mask, attention_layout
 from specdec.engine.batch import Batch
 from specdec.engine.capture import HiddenStateCapture

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch  # loads the OpenMP runtime that the kernels share with it
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
-HEADERS = ("panels.h", "vectors.h")
+HEADERS = ("attention.h", "dots.h", "layer.h", "panels.h", "stack.h", "vectors.h")
 # No -ffast-math: reassociated sums would differ between tile shapes, and a row's result would depend on its batch.
 FLAGS = (
     "-std=c++17",

@@ -39,7 +39,7 @@ class _View(Structure):
 
 
 class _Mask(Structure):
-    _fields_ = [("data", c_void_p), ("row", c_int64), ("query", c_int64), ("kind", c_int32), ("pad", c_int32)]
+    _fields_ = [("data", c_void_p), ("row", c_int64), ("query", c_int64), ("kind", c_int32), ("window", c_int32)]
 
 
 _P, _I = c_void_p, c_int
@@ -52,10 +52,15 @@ _SIGNATURES = {
 }
 
 
-def _function(name: str, dtype: torch.dtype) -> Callable[..., None]:
+def native_function(name: str, dtype: torch.dtype, arguments: list[Any]) -> Callable[..., None]:
+    """The kernel ``name`` for a dtype."""
     function: Any = getattr(load(), f"{name}_{SUFFIX[dtype]}")
-    function.argtypes, function.restype = _SIGNATURES[name], None
+    function.argtypes, function.restype = arguments, None
     return function  # type: ignore[no-any-return]
+
+
+def _function(name: str, dtype: torch.dtype) -> Callable[..., None]:
+    return native_function(name, dtype, _SIGNATURES[name])
 
 
 @dataclass(frozen=True)
@@ -120,14 +125,15 @@ class NativeLinear:
     def __init__(self, module: torch.nn.Linear, *, pack: bool = False) -> None:
         self.dtype, self.n, self.k = module.weight.dtype, *module.weight.shape
         panels = _panels(module) if pack else None
+        self.packed = panels is not None
         self._keep = (module.weight, module.bias, panels)
         self._spec = _linear_spec(module, panels)
-        self._call, self._address = _function("linear", self.dtype), addressof(self._spec)
+        self._call, self.address = _function("linear", self.dtype), addressof(self._spec)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         x = x.contiguous()
         out = torch.empty((*x.shape[:-1], self.n), dtype=self.dtype)
-        self._call(self._address, x.data_ptr(), out.data_ptr(), x.numel() // self.k, torch.get_num_threads())
+        self._call(self.address, x.data_ptr(), out.data_ptr(), x.numel() // self.k, torch.get_num_threads())
         return out
 
 
@@ -195,7 +201,7 @@ class NativeLayer:
     """A decoder layer in two kernel calls, before and after the cache update; ``pack`` as in ``NativeLinear``."""
 
     def __init__(self, parts: LayerParts, step: StepArguments, *, pack: bool = False) -> None:
-        self.parts, self.step = parts, step
+        self.parts, self.step, self.packed = parts, step, pack
         self.dtype = parts.linears["q"].weight.dtype
         self.hidden = parts.linears["q"].weight.shape[1]
         p, zero = parts, Norm(torch.empty(0), 0.0)
@@ -210,7 +216,7 @@ class NativeLayer:
             *(p.heads, p.kv_heads, p.head_dim, p.activation),
             *(_linear_spec(p.linears[name], self._panels.get(name)) for name in LINEARS),
         )
-        self._address = addressof(self._spec)
+        self.address = addressof(self._spec)
         self._attn_in, self._attn_out = _function("attn_in", self.dtype), _function("attn_out", self.dtype)
 
     def prepare(self, x: torch.Tensor, tables: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -225,7 +231,7 @@ class NativeLayer:
         cos, sin = tables
         q = torch.empty(rows * queries * p.heads * p.head_dim, dtype=torch.float32)
         kv = torch.empty((2, rows, queries, p.kv_heads, p.head_dim), dtype=self.dtype)
-        self._attn_in(self._address, x.data_ptr(), cos.data_ptr(), sin.data_ptr(), p.head_dim, q.data_ptr(), kv.data_ptr(),
+        self._attn_in(self.address, x.data_ptr(), cos.data_ptr(), sin.data_ptr(), p.head_dim, q.data_ptr(), kv.data_ptr(),
                       rows * queries, torch.get_num_threads())  # fmt: skip
         return q, kv
 
@@ -237,7 +243,7 @@ class NativeLayer:
         rows, queries, _ = x.shape
         k = _View(keys.data_ptr(), *keys.stride()[:3])
         v = _View(values.data_ptr(), *values.stride()[:3])
-        self._attn_out(self._address, q.data_ptr(), k, v, mask, x.data_ptr(), out.data_ptr(), rows, queries, keys.shape[2],
+        self._attn_out(self.address, q.data_ptr(), k, v, mask, x.data_ptr(), out.data_ptr(), rows, queries, keys.shape[2],
                        torch.get_num_threads())  # fmt: skip
         return out
 

@@ -9,20 +9,21 @@
 enum { CHUNK = 64 };  // rows of x that stay in the second-level cache while the weights stream by
 enum { AHEAD = 96 };  // panel rows to prefetch: 3 KiB of bfloat16
 
-// panels [ceil(n / 16)][k][16]: rows follow the order of packed inputs, and read_block splits a row into natural order.
+// panels [ceil(n / 16)][k][16]: rows follow the order of packed inputs, so outputs come out in packed order too.
 template <class T> static void pack(const T* w, T* panels, int n, int k) {
 #pragma omp parallel for
   for (int p = 0; p < (n + BLOCK - 1) / BLOCK; p++)
     for (int i = 0; i < k; i++)
       for (int j = 0; j < BLOCK; j++) {
-        int o = p * BLOCK + packed<T>(j);
+        int o = p * BLOCK + j;
         panels[((int64_t)p * k + packed<T>(i)) * BLOCK + j] = o < n ? w[(int64_t)o * k + i] : T{};
       }
 }
 
-// out[m][16 * NP] = x[m] . w of NP panels that lie one after another.
-template <class T, int NP, int MB>
-static inline void panel_tile(const T* w, const float* x, int k, float out[MB][NP * BLOCK]) {
+enum { WIDE = LANES / 8, GROUP = 4 * WIDE * BLOCK };  // outputs of a group; enough accumulators to hide the latency of an addition
+
+// out[m][GROUP]: NP blocks of 16 outputs, x[m] . w of NP panels that lie one after another.
+template <class T, int NP, int MB> static inline void panel_tile(const T* w, const float* x, int k, float* out) {
   vf acc[NP][MB][VECS] = {};
   const int64_t panel = (int64_t)k * BLOCK;
   for (int i = 0; i < k; i++) {
@@ -39,48 +40,58 @@ static inline void panel_tile(const T* w, const float* x, int k, float out[MB][N
   }
   for (int m = 0; m < MB; m++)
     for (int p = 0; p < NP; p++)
-      for (int v = 0; v < VECS; v++) save(out[m] + p * BLOCK + v * LANES, acc[p][m][v]);
+      for (int v = 0; v < VECS; v++) save(out + m * GROUP + p * BLOCK + v * LANES, acc[p][m][v]);
 }
 
-// Outputs begin <= n < end of MB rows of x, NP panels at a time, the rest one panel at a time.
-template <class T, int NP, int MB, class F>
-static inline void panel_rows(const T* panels, int begin, int end, const float* x, int m0, int k, F sink) {
-  int n = begin;
-  auto tile = [&](auto count) {
-    float out[MB][count.value * BLOCK];
-    panel_tile<T, count.value, MB>(panels + (int64_t)n * k, x + (int64_t)m0 * k, k, out);
-    constexpr int wide = count.value * BLOCK;
-    auto emit = [&](auto width) {
-      for (int m = 0; m < MB; m++)
-        for (int j = 0; j < int(width); j++) sink(m0 + m, n + j, out[m][j]);
-    };
-    if (n + wide <= end) emit(std::integral_constant<int, wide>{});  // a known width lets the compiler vectorise
-    else emit(end - n);
-    n += wide;
-  };
-  while (n + NP * BLOCK <= end) tile(std::integral_constant<int, NP>{});
-  while (n < end) tile(std::integral_constant<int, 1>{});
+template <class T, int NP, int MB>
+static void panel_rows(const T* panels, int count, const float* x, int k, float* out) {
+  int n = 0;
+  for (; n + NP * BLOCK <= count; n += NP * BLOCK) panel_tile<T, NP, MB>(panels + (int64_t)n * k, x, k, out + n);
+  for (; n < count; n += BLOCK) panel_tile<T, 1, MB>(panels + (int64_t)n * k, x, k, out + n);
 }
 
-// sink(m, n, x[m] . w[n]) for m < M and begin <= n < end; begin is a multiple of 16, packed x has row stride k.
+// out[m][GROUP] of up to 6 rows of x and up to GROUP outputs: the only place where tiles are instantiated.
+template <class T>
+__attribute__((noinline)) static void panel_part(const T* panels, int count, const float* x, int rows, int k, float* out) {
+  switch (rows) {
+    case 1: return panel_rows<T, 4 * WIDE, 1>(panels, count, x, k, out);
+    case 2: return panel_rows<T, 2 * WIDE, 2>(panels, count, x, k, out);
+    case 3: return panel_rows<T, 2 * WIDE, 3>(panels, count, x, k, out);
+    case 4: return panel_rows<T, WIDE, 4>(panels, count, x, k, out);
+    case 5: return panel_rows<T, WIDE, 5>(panels, count, x, k, out);
+    default: return panel_rows<T, WIDE, 6>(panels, count, x, k, out);
+  }
+}
+
+// sink(m, n, block) for m < M and the blocks of 16 outputs from begin (a multiple of 16) on, the last one perhaps padded
+// beyond end; block holds x[m] . w[n + i] in packed order; packed x has row stride k.
 template <class T, class F>
-static void panel_dots(const T* panels, int begin, int end, const float* x, int M, int k, F sink) {
-  enum { WIDE = LANES / 8, GROUP = 4 * WIDE * BLOCK };  // enough accumulators to hide the latency of an addition
+static void panel_blocks(const T* panels, int begin, int end, const float* x, int M, int k, F sink) {
+  alignas(64) float out[6 * GROUP];
   for (int first = 0; first < M; first += CHUNK) {
     int rows = std::min<int>(CHUNK, M - first), parts = (rows + 5) / 6;
     for (int n = begin; n < end; n += GROUP) {
-      int stop = std::min<int>(end, n + GROUP);
+      int count = std::min<int>(end - n, GROUP);
       for (int part = 0; part < parts; part++) {
-        int m = first + rows * part / parts;
-        switch (first + rows * (part + 1) / parts - m) {
-          case 1: panel_rows<T, 4 * WIDE, 1>(panels, n, stop, x, m, k, sink); break;
-          case 2: panel_rows<T, 2 * WIDE, 2>(panels, n, stop, x, m, k, sink); break;
-          case 3: panel_rows<T, 2 * WIDE, 3>(panels, n, stop, x, m, k, sink); break;
-          case 4: panel_rows<T, WIDE, 4>(panels, n, stop, x, m, k, sink); break;
-          case 5: panel_rows<T, WIDE, 5>(panels, n, stop, x, m, k, sink); break;
-          default: panel_rows<T, WIDE, 6>(panels, n, stop, x, m, k, sink);
-        }
+        int m = first + rows * part / parts, height = first + rows * (part + 1) / parts - m;
+        panel_part(panels + (int64_t)n * k, count, x + (int64_t)m * k, height, k, out);
+        for (int i = 0; i < height; i++)
+          for (int j = 0; j < count; j += BLOCK) {
+            vf block[VECS];
+            for (int v = 0; v < VECS; v++) block[v] = load(out + i * GROUP + j + v * LANES);
+            sink(m + i, n + j, block);
+          }
       }
     }
   }
+}
+
+// sink(m, n, x[m] . w[n]) for m < M and begin <= n < end, in natural order.
+template <class T, class F>
+static void panel_dots(const T* panels, int begin, int end, const float* x, int M, int k, F sink) {
+  panel_blocks(panels, begin, end, x, M, k, [&](int m, int n, const vf block[VECS]) {
+    float values[BLOCK];
+    for (int v = 0; v < VECS; v++) save(values + v * LANES, block[v]);
+    for (int j = 0, count = std::min<int>(BLOCK, end - n); j < count; j++) sink(m, n + j, values[packed<T>(j)]);
+  });
 }

@@ -78,3 +78,24 @@ template <class T> static inline int packed(int i) {
   if (sizeof(T) == 2 && LANES == 8) return (i & ~15) | ((i & 1) << 3) | ((i & 15) >> 1);
   return i;
 }
+
+// Blocks in packed order.
+static inline void read_packed(const float* p, vf out[VECS]) { read_block(p, out); }
+static inline void read_packed(const bf16* p, vf out[VECS]) { read_block(p, out); }
+static inline void save_block(float* p, const vf v[VECS]) { for (int i = 0; i < VECS; i++) save(p + i * LANES, v[i]); }
+static inline vu round_bits(vf v) {  // to bfloat16, ties to even, in the upper half of each lane
+  vu b = (vu)v;
+  vu r = (b + 0x7fffu + ((b >> 16) & 1u)) & 0xffff0000u;
+  return (b & 0x7fffffffu) > 0x7f800000u ? (vu){} + 0x7fc00000u : r;
+}
+template <class T> static inline vf rounded(vf v) { return sizeof(T) == 2 ? (vf)round_bits(v) : v; }
+static inline void store_block(float* p, const vf v[VECS]) { save_block(p, v); }
+static inline void store_block(bf16* p, const vf v[VECS]) {  // to natural order
+#if LANES == 8
+  vu w = (round_bits(v[0]) >> 16) | round_bits(v[1]);
+  memcpy(p, &w, sizeof w);
+#else
+  vh h = __builtin_convertvector(round_bits(v[0]) >> 16, vh);
+  memcpy(p, &h, sizeof h);
+#endif
+}
