@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 
 from specdec.engine.batch import Batch
-from specdec.engine.errors import EngineError, RequestError
+from specdec.engine.errors import RequestError, describe
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.requests import Request, RequestStates, derive_seed
 from specdec.engine.runner import Runner, StepResult
-from specdec.engine.sampling_params import SamplingParams, SamplingParamsError
+from specdec.engine.sampling_params import SamplingParams
 from specdec.engine.state import RequestState
 from specdec.engine.target import Target
 
@@ -71,9 +71,8 @@ class Engine:
         try:
             self._check(request)
             request.state.prepare(request, self.target, self.states.max_model_len)
-        except (EngineError, SamplingParamsError) as error:
-            request.error = str(error)
-            self._end(request, "error")
+        except Exception as error:  # also what a tokenizer says of words it cannot take
+            self._fail(request, error)
             return request
         self.waiting.append(request)
         return request
@@ -122,6 +121,8 @@ class Engine:
         if prefill:
             moved += self._run(prefill, chunk)
         if decoding:
+            if self.runner.controller is not None:
+                self.runner.controller.crowded = bool(self.waiting)
             moved += self._run(decoding, 1)
         return moved
 
@@ -143,7 +144,7 @@ class Engine:
         """One forward of a group; if it fails, each request alone, so that only those that cannot run fail."""
         try:
             result = self.runner.verify(group, chunk)
-        except (RuntimeError, ValueError, IndexError) as error:
+        except Exception as error:  # a constraint is the caller's program and raises what it likes
             if len(group) > 1:
                 return [moved for request in group for moved in self._run([request], chunk)]
             self._fail(group[0], error)
@@ -183,8 +184,8 @@ class Engine:
                 continue
             try:
                 cut = request.state.push(request, tokens)
-            except (ValueError, KeyError, IndexError, TypeError) as error:
-                request.error, request.finish_reason = f"{type(error).__name__}: {error}", "error"
+            except Exception as error:
+                request.error, request.finish_reason = describe(error), "error"
                 continue
             old = len(request.token_ids)
             request.token_ids += tokens[: cut.kept]
@@ -221,7 +222,7 @@ class Engine:
             self.runner.controller.observe(request, drafted, accepted)
 
     def _fail(self, request: Request, error: Exception) -> None:
-        request.error = str(error) or type(error).__name__
+        request.error = describe(error)
         self._end(request, "error")
 
     def _end(self, request: Request, reason: str) -> None:

@@ -17,3 +17,10 @@ class RequestError(EngineError):
 
 class OutOfMemory(EngineError):
     """Weights and KV slots do not fit the device."""
+
+
+def describe(error: Exception) -> str:
+    """What to write on a request that ended with this error."""
+    text, name = str(error), type(error).__name__
+    plain = isinstance(error, (RuntimeError, ValueError))
+    return text if text and plain else f"{name}: {text}" if text else name

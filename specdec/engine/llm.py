@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.speculative import Resolution, SpeculativeConfig
 from specdec.engine.accelerate import accelerate as accelerate_in_place
 from specdec.engine.core import Engine
 from specdec.engine.errors import EngineError, RequestError
@@ -27,6 +27,9 @@ from specdec.engine.setup import build_adaptive, build_controller, build_verifie
 from specdec.engine.target import load_target, prepare_target
 from specdec.speculators.init import init_speculator
 
+SpeculativeSetting = (
+    Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str] | SpeculativeConfig | Resolution | None
+)
 DEFAULT_MAX_NUM_SEQS = 8
 DEFAULT_MAX_BATCHED_TOKENS = 2048
 
@@ -37,8 +40,8 @@ class LLM:
     Args:
         model: a directory of safetensors, a .gguf file, a hub id in the local cache, a packaged model name, or a
             transformers model in memory. None takes ``target.model`` of the configuration.
-        speculative_config: None (plain decoding), a dict (the ``speculative:`` block), the path of a configuration
-            file, or a finalized ``SpeculativeConfig``.
+        speculative_config: None (plain decoding), the ``speculative:`` block (a dict, or a list for a chain), the path
+            of a configuration file, or what ``specdec.resolve`` returned.
         max_model_len: longest prompt plus output; None = as long as the target allows and half the free memory holds.
         max_num_seqs: requests that run together. max_num_batched_tokens: prompt tokens of one prefill forward.
         compile: False keeps decode steps out of CUDA graphs. accelerate: False leaves a loaded target as transformers
@@ -54,7 +57,7 @@ class LLM:
     def __init__(
         self,
         model: Any = None,
-        speculative_config: Mapping[str, Any] | str | os.PathLike[str] | SpeculativeConfig | None = None,
+        speculative_config: SpeculativeSetting = None,
         *,
         dtype: Any = None,
         max_model_len: int | None = None,
@@ -80,9 +83,14 @@ class LLM:
             raise EngineError("no target: pass model=..., or a configuration with target.model")
         slots = settings.get("max_num_seqs", DEFAULT_MAX_NUM_SEQS)
         batched = settings.get("max_num_batched_tokens", DEFAULT_MAX_BATCHED_TOKENS)
-        for name, value in (("max_num_seqs", slots), ("max_num_batched_tokens", batched)):
-            if value < 1:
-                raise EngineError(f"{name} is {value}; allowed: at least 1")
+        sizes = {
+            "max_num_seqs": slots,
+            "max_num_batched_tokens": batched,
+            "max_model_len": settings.get("max_model_len"),
+        }
+        for name, value in sizes.items():
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise EngineError(f"{name} is {value!r}; allowed: an integer of at least 1")
         tokenizer = tokenizer if tokenizer is not None else settings.get("tokenizer")
         where = settings.get("device") or "auto"
         if isinstance(model, (str, Path)):
@@ -132,8 +140,10 @@ class LLM:
         single = isinstance(prompts, (str, Mapping)) or (bool(prompts) and isinstance(prompts[0], int))
         listed: list[Prompt] = [prompts] if single else list(prompts)  # type: ignore[list-item]
         params = self._params_for(listed, sampling_params)
-        groups = [self._submit(p, sp, use_chat) for p, sp in zip(listed, params, strict=True)]
+        groups: list[list[Request]] = []
         try:
+            for one, wanted in zip(listed, params, strict=True):
+                groups.append(self._submit(one, wanted, use_chat))
             while self.engine.has_unfinished:
                 moved = self.engine.step()
                 if on_step is not None:

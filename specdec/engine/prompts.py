@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from specdec.engine.errors import RequestError
@@ -25,7 +25,12 @@ def tokenize(prompt: Prompt, tokenizer: Any | None, use_chat: bool = False) -> l
             raise RequestError("this target has no tokenizer, so its prompts must be token ids")
         if use_chat:
             return _chat([{"role": "user", "content": prompt}], tokenizer)
-        return [int(t) for t in tokenizer.encode(prompt)]
+        try:
+            return [int(t) for t in tokenizer.encode(prompt)]
+        except (TypeError, ValueError) as error:  # for example half of a surrogate pair
+            raise RequestError(f"the tokenizer cannot read this prompt: {error}") from error
+    if not isinstance(prompt, Iterable) or isinstance(prompt, bytes):
+        raise RequestError(f"a prompt must be text or a list of token ids (integers), not {type(prompt).__name__}")
     ids = list(prompt)
     if not all(isinstance(t, int) and not isinstance(t, bool) for t in ids):
         raise RequestError("a prompt must be text or a list of token ids (integers)")

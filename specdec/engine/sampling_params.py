@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 MAX_LOGIT_BIAS = 100.0
 BIAS_RANGE = f"numbers from -{MAX_LOGIT_BIAS:g} to {MAX_LOGIT_BIAS:g}"
 MAX_SEED = 2**63 - 1
+MAX_FACTOR = 1e9  # of logits: products stay far inside float32
 
 
 class SamplingParamsError(ValueError):
@@ -171,13 +172,19 @@ def _integer(value: Any) -> bool:
 # field -> (test, what is allowed); None is allowed where the default is None or the type says so
 _RANGES: dict[str, tuple[Any, str]] = {
     "n": (lambda v: _integer(v) and v >= 1, "an integer of at least 1"),
-    "temperature": (lambda v: _number(v) and v >= 0, "a finite number of at least 0 (0 = greedy)"),
+    "temperature": (
+        lambda v: _number(v) and 0 <= v <= MAX_FACTOR,
+        f"a finite number of at least 0 (0 = greedy), at most {MAX_FACTOR:g}",
+    ),
     "top_k": (lambda v: _integer(v) and v >= 0, "an integer of at least 1, or 0 for all tokens"),
     "top_p": (lambda v: _number(v) and 0 < v <= 1, "a number in (0, 1]"),
     "min_p": (lambda v: _number(v) and 0 <= v <= 1, "a number in [0, 1]"),
     "presence_penalty": (lambda v: _number(v) and -2 <= v <= 2, "a number in [-2, 2]"),
     "frequency_penalty": (lambda v: _number(v) and -2 <= v <= 2, "a number in [-2, 2]"),
-    "repetition_penalty": (lambda v: _number(v) and v > 0, "a number above 0 (1 = none)"),
+    "repetition_penalty": (
+        lambda v: _number(v) and 1 / MAX_FACTOR <= v <= MAX_FACTOR,
+        f"a number above 0 (1 = none), from {1 / MAX_FACTOR:g} to {MAX_FACTOR:g}",
+    ),
     "min_tokens": (lambda v: _integer(v) and v >= 0, "an integer of at least 0"),
     "max_tokens": (lambda v: v is None or (_integer(v) and v >= 1), "an integer of at least 1, or null"),
     "seed": (lambda v: v is None or (_integer(v) and -MAX_SEED <= v <= MAX_SEED), "a 64-bit integer, or null"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specdec.config.embedded import embedded_findings, plain_findings
 from specdec.config.render import render_text
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.speculative import Resolution, SpeculativeConfig
 from specdec.engine.adaptive import AdaptiveVerification
 from specdec.engine.controller import DraftController
 from specdec.engine.errors import EngineError
@@ -28,14 +28,20 @@ def resolve_speculative(
 
     Without ``speculate`` the configuration only gives the settings.
 
-    ``given``: None, a ``speculative:`` block, a path, or a finalized config. Explicit ``settings`` (not None) take
+    ``given``: None, a ``speculative:`` block, a path, a finalized config, or a resolution. Explicit ``settings`` (not None) take
     part in resolving. With a finalized config they add to it, but cannot exceed the limits it was resolved for.
     Raises ``EngineError`` for what the embedded engine cannot do, and logs what has no effect in it.
     """
     explicit = {name: value for name, value in settings.items() if value is not None}
+    if "dtype" in explicit:
+        explicit["dtype"] = str(explicit["dtype"]).removeprefix("torch.")
     if given is None:
         return None, explicit
-    config = given if isinstance(given, SpeculativeConfig) else _resolve(model, given, explicit)
+    if isinstance(given, Resolution):
+        given = given.unwrap()
+    place = {"device": str(explicit["device"])} if "device" in explicit else {}
+    kind = {name: value.partition(":")[0] for name, value in place.items()}  # a configuration does not number devices
+    config = given if isinstance(given, SpeculativeConfig) else _resolve(model, given, explicit | kind)
     check(config, speculate)
     found = {name: config.target.get(name) for name in TARGET_SETTINGS}
     found |= {name: config.engine.get(name) for name in ENGINE_SETTINGS}
@@ -49,6 +55,7 @@ def resolve_speculative(
                     f"{name} is {explicit[name]}, but the configuration was finalized for {found[name]}; resolve it again"
                 )
         found |= explicit
+    found |= place
     return config if speculate else None, {name: value for name, value in found.items() if value is not None}
 
 
@@ -73,9 +80,14 @@ def _resolve(model: Any, given: Any, explicit: Mapping[str, Any]) -> Speculative
         return resolve(os.fspath(given), overrides=overrides).unwrap()
     document: dict[str, Any] = {
         "target": {n: explicit[n] for n in TARGET_SETTINGS if n in explicit},
-        "speculative": dict(given),
         "engine": {n: explicit[n] for n in ENGINE_SETTINGS if n in explicit},
     }
+    if not isinstance(given, (Mapping, Sequence)):
+        raise EngineError(
+            f"speculative_config is {given!r}; allowed: the speculative: block (a dict, or a list for a chain), the path "
+            "of a configuration file, or the result of specdec.resolve"
+        )
+    document["speculative"] = dict(given) if isinstance(given, Mapping) else list(given)
     extra: dict[str, Any] = {}
     if isinstance(model, (str, os.PathLike)):
         document["target"]["model"] = os.fspath(model)

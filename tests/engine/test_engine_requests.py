@@ -92,6 +92,39 @@ def test_a_failing_forward_ends_only_the_requests_that_cannot_run(tiny, scripted
     assert llm.engine.states.num_free == 4
 
 
+class Raising:
+    """A constraint of the caller that fails in its own way once two tokens are out."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def allowed(self, prefix):
+        if len(prefix) >= 2:
+            raise self.error
+        return None
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), TypeError("x"), ZeroDivisionError("x"), AttributeError("x")], ids=repr
+)
+def test_a_constraint_that_raises_ends_only_its_own_request(error, tiny, scripted):
+    llm = LLM(tiny("llama"), speculator=scripted(repeat), max_num_seqs=4, max_model_len=32)
+    greedy = SamplingParams(temperature=0.0, max_tokens=6)
+    params = [greedy, greedy.replace(constraint=Raising(error)), greedy]
+    good, bad, other = llm.generate([[1, 2], [3, 4], [5, 6]], params)
+    assert type(error).__name__ in bad.error and bad.outputs[0].finish_reason == "error"
+    assert len(bad.outputs[0].token_ids) <= 2  # drafts ask about prefixes further on
+    assert texts([good, other]) == texts(llm.generate([[1, 2], [5, 6]], greedy))
+
+
+@pytest.mark.parametrize("prompt", [5, None, 3.5, {"prompt": 5}, {"prompt_token_ids": None}, b"ab"], ids=repr)
+def test_a_prompt_of_another_type_is_an_error_of_that_request(prompt, tiny):
+    llm = LLM(tiny("llama"), max_model_len=32)
+    good, bad = llm.generate([[1, 2], prompt], SamplingParams(temperature=0.0, max_tokens=4))
+    assert "must be text or a list of token ids" in bad.error and len(good.outputs[0].token_ids) == 4
+    assert not llm.engine.has_unfinished
+
+
 def test_nan_weights_are_an_error_of_the_request(tiny):
     from copy import deepcopy
 

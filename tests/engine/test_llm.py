@@ -8,6 +8,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from specdec import resolve
 from specdec.config.diagnostics import ConfigError
 from specdec.config.speculative import Namespace
 from specdec.engine.errors import EngineError
@@ -75,6 +76,30 @@ def test_a_speculative_block_a_file_and_a_finalized_config_give_the_same(folder,
         assert completion.token_ids == want
         assert llm.max_model_len == 64 and llm.config.num_speculative_tokens == 3
     assert block.generate("w3 w14 w3 w14", GREEDY)[0].outputs[0].speculation.drafted > 0
+
+
+def test_a_resolution_a_chain_and_torch_objects(folder, plain):
+    import torch
+
+    want = plain.generate("w3 w14 w3 w14", GREEDY)[0].outputs[0].token_ids
+    resolution = resolve({"target": {"model": str(folder), "max_model_len": 64}, "speculative": NGRAM})
+    lookup = {name: value for name, value in NGRAM.items() if name != "num_speculative_tokens"}
+    chain = [NGRAM, {**lookup, "num_speculative_tokens": 3, "prompt_lookup_match": "leftmost"}]
+    parts = {"max_model_len": 64, "accelerate": False, "dtype": torch.float32, "device": torch.device("cpu", 0)}
+    for given in (resolution, NGRAM, chain):
+        llm = LLM(str(folder), given, **parts)
+        assert llm.generate("w3 w14 w3 w14", GREEDY)[0].outputs[0].token_ids == want
+        assert llm.target.device.type == "cpu" and llm.target.dtype == torch.float32
+    with pytest.raises(ConfigError, match="num_speculative_tokens"):
+        LLM(
+            str(folder),
+            resolve({"target": {"model": str(folder)}, "speculative": {**NGRAM, "num_speculative_tokens": 0}}),
+        )
+    for given in (5, 2.5, object()):
+        with pytest.raises(EngineError, match=r"speculative_config is .*; allowed: the speculative: block"):
+            LLM(str(folder), given)
+    with pytest.raises(EngineError, match="max_model_len is 'long'; allowed: an integer"):
+        LLM(str(folder), max_model_len="long")
 
 
 def test_a_block_with_a_model_in_memory(tiny):

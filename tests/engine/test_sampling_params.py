@@ -24,6 +24,8 @@ from specdec.engine.sampling_params import SamplingParams, SamplingParamsError
         ({"n": True}, "n", "integer"),
         ({"presence_penalty": 3}, "presence_penalty", "[-2, 2]"),
         ({"repetition_penalty": 0}, "repetition_penalty", "above 0"),
+        ({"repetition_penalty": 1e300}, "repetition_penalty", "1e+09"),
+        ({"temperature": 1e300}, "temperature", "1e+09"),
         ({"max_tokens": 0}, "max_tokens", "at least 1"),
         ({"min_tokens": 5, "max_tokens": 4}, "min_tokens", "max_tokens (4)"),
         ({"allowed_token_ids": []}, "allowed_token_ids", "at least one"),
