@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from specdec.engine.lengths import choose_lengths, cut
 from specdec.engine.step_costs import Costs, MeasuredCosts, NominalCosts
 from specdec.verify.estimator import AcceptanceEstimator
 
-_FREE_LOSS = 0.6  # tokens a request may lose before it emitted anything
+_FREE_LOSS = 0.8  # tokens a request may lose before it emitted anything
 _MOST_CREDIT = 8.0  # tokens of gain that may be lost again later
 _PRIOR = 0.6  # acceptance of drafts that come without confidences, while nothing is known of them
 _CHEAP = 0.05  # plain steps: below this, all drafts are drawn and cut before they are verified
@@ -41,7 +42,9 @@ class DraftController:
     Drafts that cost next to nothing are all drawn; ``trim`` then keeps those that raise the batch's expected tokens per
     measured cost. A draft is judged by the confidence it came with, else by what its position was worth so far, shifted
     by how the request's drafts fared. Dear drafts are judged before they are drawn. Losses against plain decoding are
-    accounted per request; a round that could take them beyond ``budget`` of the tokens it emitted is not drafted.
+    accounted per request, those by the drafts of others in its batch included; a round that could take them beyond
+    ``budget`` of the tokens it emitted is not drafted. While requests wait for a slot (``crowded``), drafts are charged
+    to the requests that drafted instead: slowing some down then serves all.
 
     Choices depend on earlier tokens and clocks only, so they keep every verification mode lossless. Greedy and coupled
     outputs do not depend on them at all; a request that ``is_reproducible`` is judged by nominal costs and by itself,
@@ -63,6 +66,7 @@ class DraftController:
         self._is_cheap = self._nominal.draft(1, max_drafts) <= _CHEAP
         self._requests: dict[int, _RequestControl] = {}  # by Request.index
         self._by_position = AcceptanceEstimator(max_drafts, prior=_PRIOR)  # of all requests but reproducible ones
+        self.crowded = False  # requests wait for a slot: the batch's tokens per second count, not each one's
         self._drawn = 0  # the most drafts drawn for a request of the forward to come
 
     def choose(self, request: Any, batch_size: int = 1) -> int:
@@ -73,23 +77,18 @@ class DraftController:
 
     def trim(self, requests: Sequence[Any]) -> None:
         """Shorten the drafts of requests about to be verified together to those that pay."""
-        size, joint = len(requests), False
-        rows = [1] * size
-        rates: list[Sequence[float]] = [()] * size
+        rows = [1] * len(requests)
+        joint = []
         for i, request in enumerate(requests):
+            control = self._control(request)
+            if control.costs is None:
+                joint.append(i)
             if request.drafts:
-                control = self._control(request)
                 control.confidences = self._confidences(control, request)
-                if control.costs is None:
-                    joint, rates[i] = True, self._affordable(control, self._measured, size)
-                else:
-                    alone = self._affordable(control, control.costs, 1)
-                    (kept,) = choose_lengths([alone], [1], _OfBatch(control.costs, 1), patient=request.draft_logits is None)
-                    cut(request, kept)
-                    rows[i] += kept
-                    control.charge = control.costs.step(1, 1 + kept) - 1.0
-        if joint:
-            self._trim_together(requests, rates, rows)
+                if control.costs is not None:
+                    rows[i] += self._trim_alone(request, control, control.costs)
+        if any(requests[i].drafts for i in joint):
+            self._trim_together(requests, joint, rows)
         if not self._is_cheap:
             self._charge_drafting(requests)
 
@@ -163,25 +162,44 @@ class DraftController:
         """Tokens that the request's next round may lose if all its drafts fail."""
         return _FREE_LOSS + self.budget * control.emitted - control.loss
 
-    def _affordable(self, control: _RequestControl, costs: Costs, size: int) -> Sequence[float]:
-        """Acceptance of as many of the request's drafts as may all fail."""
-        allowed, count = self._allowed(control), 0
-        while count < len(control.confidences) and size * (costs.step(size, size + count + 1) - 1.0) <= allowed:
-            count += 1
-        return control.rates(control.confidences[:count])
+    def _trim_alone(self, request: Any, control: _RequestControl, costs: Costs) -> int:
+        most = _affordable(costs, 1, 1, self._allowed(control), len(request.drafts))
+        rates = control.rates(control.confidences[:most])
+        (kept,) = choose_lengths([rates], [1], _OfBatch(costs, 1), patient=request.draft_logits is None)
+        cut(request, kept)
+        control.charge = costs.step(1, 1 + kept) - 1.0
+        return kept
 
-    def _trim_together(self, requests: Sequence[Any], rates: list[Sequence[float]], rows: list[int]) -> None:
-        size, fixed = len(rows), sum(rows)
-        if fixed == size and self._measured.plain_is_stale(size):
-            rates = [()] * size
-        mine = [i for i, request in enumerate(requests) if request.drafts and self._control(request).costs is None]
-        patient = all(requests[i].draft_logits is None for i in mine)
-        kept = choose_lengths(rates, rows, _OfBatch(self._measured, size), patient=patient)
+    def _trim_together(self, requests: Sequence[Any], joint: Sequence[int], rows: list[int]) -> None:
+        """Cut the drafts of the requests ``joint``, beside others that will have ``rows`` anyway."""
+        costs, size, fixed = self._measured, len(rows), sum(rows)
+        controls = [self._control(requests[i]) for i in joint]
+        rates: list[Sequence[float]] = [()] * size
+        allowed = [self._allowed(control) for control in controls]
+        idle = (mine for i, mine in zip(joint, allowed, strict=True) if not requests[i].drafts)
+        # a request waits for the drafts of others as long as it may, and as it expects to gain by its own
+        patience = math.inf if self.crowded else min(idle, default=math.inf)
+        is_stale = fixed == size and costs.plain_is_stale(size)
+        if not is_stale and _affordable(costs, size, fixed, patience, 1):
+            for i, control, mine in zip(joint, controls, allowed, strict=True):
+                count = len(requests[i].drafts)
+                if self.crowded:
+                    count = _affordable(costs, size, fixed, mine / size, count)
+                if count:
+                    rates[i] = control.rates(control.confidences[:count])
+                    # confidences of drafts that were drawn may not decide about those before them
+                    own = _expected(rates[i]) if size > 1 and requests[i].draft_logits is None else 0.0
+                    patience = min(patience, mine + own)
+        most = sum(map(len, rates))
+        if not self.crowded:
+            most = _affordable(costs, size, fixed, patience, most)
+        one_hot = all(requests[i].draft_logits is None for i in joint)
+        kept = choose_lengths(rates, rows, _OfBatch(costs, size), patient=one_hot, most=most)
         total = sum(kept)
-        lost = size * (self._measured.step(size, fixed + total) - self._measured.step(size, fixed))
-        for i in mine:
+        lost = costs.step(size, fixed + total) - costs.step(size, fixed)
+        for i, control in zip(joint, controls, strict=True):
+            control.charge = lost * size * kept[i] / total if self.crowded and total else lost
             cut(requests[i], kept[i])
-            self._control(requests[i]).charge = lost * kept[i] / total if total else 0.0
 
     def _charge_drafting(self, requests: Sequence[Any]) -> None:
         """All requests wait for a round of drafting; those that asked for it pay."""
@@ -193,6 +211,23 @@ class DraftController:
         shared = len(controls) / len(asked) * self._measured.draft(len(controls), self._drawn)
         for control in asked:
             control.charge += shared if control.costs is None else control.costs.draft(1, control.wanted)
+
+
+def _expected(rates: Sequence[float]) -> float:
+    """Drafts accepted of those with these rates."""
+    total, survival = 0.0, 1.0
+    for rate in rates:
+        survival *= rate
+        total += survival
+    return total
+
+
+def _affordable(costs: Costs, size: int, rows: int, allowed: float, most: int) -> int:
+    """Up to ``most`` rows more that cost at most ``allowed`` plain steps of a batch of ``size`` with ``rows`` rows."""
+    before, count = costs.step(size, rows), 0
+    while count < most and costs.step(size, rows + count + 1) - before <= allowed:
+        count += 1
+    return count
 
 
 class _OfBatch:

@@ -17,9 +17,14 @@ class RowCosts(Protocol):
 
 
 def choose_lengths(
-    confidences: Sequence[Sequence[float]], pending: Sequence[int], costs: RowCosts, *, patient: bool = False
+    confidences: Sequence[Sequence[float]],
+    pending: Sequence[int],
+    costs: RowCosts,
+    *,
+    patient: bool = False,
+    most: int | None = None,
 ) -> list[int]:
-    """Drafts to verify per request; all of them while costs are unknown.
+    """Drafts to verify per request, ``most`` in all; all of them while costs are unknown.
 
     Slots (request, step) are taken in the order of their survival, the product of the confidences up to the step,
     while expected tokens per second rise, and no further (the early stop of arXiv:2607.05147, algorithm 1): whether a
@@ -40,7 +45,7 @@ def choose_lengths(
     slots.sort()
     expected = float(len(confidences))
     best, taken = expected / max(cost, 1e-9), 0
-    for count, (negative, _, _) in enumerate(slots, start=1):
+    for count, (negative, _, _) in enumerate(slots[:most], start=1):
         expected -= negative
         rate = expected / max(costs.seconds(rows + count) or cost, 1e-9)
         if rate > best:

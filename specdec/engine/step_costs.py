@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 ROW_SHARE = 0.14  # of a plain step of one request, what a further row costs (native CPU kernels: 0.13 to 0.15)
 LOOKUP_SHARE = 0.001  # what a draft costs that no weights were read for
 _SAMPLES = 9  # a median of these shrugs off a few disturbed steps
-_NOMINAL_SAMPLES = 2  # presumed timings that the first real ones are weighed against
+_WIDE_SAMPLES = 24
+_REFRESH = 4  # timings after which estimates are made anew
+_NOISE = 0.04  # of a timing, in plain steps
+_PRIOR_SPREAD = 0.5  # how far the nominal cost of a row may be off, as a share of it
 _STALE = 160  # steps of a batch size without a plain one among them; contexts grow, machines drift
 _UNKNOWN = 8  # the same before any plain step was timed
 
@@ -56,7 +59,7 @@ class MeasuredCosts:
     """Medians of recent steps: seconds of a plain step by number of requests, and seconds that a further row costs.
 
     The latter are kept by the number of rows in powers of two, for all batch sizes together: a row is a row, whoever it
-    belongs to. Each starts from a few nominal timings, so that one disturbed step decides nothing.
+    belongs to. They start from the nominal cost, so that one disturbed step decides nothing.
     """
 
     def __init__(self, nominal: NominalCosts | None = None) -> None:
@@ -64,7 +67,8 @@ class MeasuredCosts:
         self._plain: dict[int, deque[float]] = {}  # requests -> seconds
         self._plain_median: dict[int, float] = {}
         self._wide: dict[int, deque[tuple[int, int, float]]] = {}  # size class -> (requests, further rows, seconds)
-        self._row_median: dict[int, float] = {}  # cached; emptied when a timing comes in
+        self._row_seconds_of: dict[int, float] = {}  # size class -> what its timings come to
+        self._added = 0
         self._draft: dict[int, dict[int, deque[float]]] = {}  # requests -> k -> seconds
         self._age: dict[int, int] = {}  # requests -> steps since a plain one
 
@@ -76,10 +80,12 @@ class MeasuredCosts:
             self._plain_median[requests] = median_low(times)
             self._age[requests] = 0
         else:
-            times_of_class = self._wide.setdefault(_size_class(rows), deque(maxlen=_SAMPLES))
+            times_of_class = self._wide.setdefault(_size_class(rows), deque(maxlen=_WIDE_SAMPLES))
             times_of_class.append((requests, rows - requests, seconds))
             self._age[requests] = self._age.get(requests, 0) + 1
-        self._row_median.clear()
+        self._added += 1
+        if self._added % _REFRESH == 0 or self._added < 2 * _WIDE_SAMPLES:
+            self._row_seconds_of.clear()
 
     def add_draft(self, requests: int, k: int, seconds: float) -> None:
         """A round of up to ``k`` drafts for each request took so long."""
@@ -116,22 +122,28 @@ class MeasuredCosts:
     def _row_seconds(self, rows: int) -> float:
         """Seconds that a row beyond one a request costs in a forward of so many rows."""
         size = _size_class(rows)
-        found = self._row_median.get(size)
+        found = self._row_seconds_of.get(size)
         if found is None:
-            found = self._row_median[size] = self._measure(size)
+            found = self._row_seconds_of[size] = self._measure(size)
         return found
 
     def _measure(self, size: int) -> float:
-        if not self._wide:
-            return self._nominal_row()
-        times = self._wide[min(self._wide, key=lambda other: (abs(other - size), other))]
-        slopes = [
-            (seconds - self._plain_median[requests]) / further
-            for requests, further, seconds in times
-            if requests in self._plain_median
-        ]
-        slopes += [self._nominal_row()] * min(_NOMINAL_SAMPLES, _SAMPLES - len(slopes))
-        return max(0.0, median(slopes))
+        """Least squares over the timings of the nearest size class, outliers pulled in, the nominal cost as a prior."""
+        nominal = self._nominal_row()
+        near = min(self._wide, key=lambda other: (abs(other - size), other), default=None)
+        times = [] if near is None else [t for t in self._wide[near] if t[0] in self._plain_median]
+        if not times:
+            return nominal
+        costs = [(seconds - self._plain_median[n]) / further for n, further, seconds in times]
+        middle = median([*costs, nominal])
+        noise = _NOISE * max(self._plain_median[n] for n, _, _ in times)
+        weight = (noise / (_PRIOR_SPREAD * nominal)) ** 2
+        total = weight * nominal
+        for cost, (_, further, _) in zip(costs, times, strict=True):
+            reach = 0.5 * abs(middle) + 3.0 * noise / further
+            total += further**2 * min(max(cost, middle - reach), middle + reach)
+            weight += further**2
+        return max(0.0, total / weight)
 
     def _nominal_row(self) -> float:
         requests = min(self._plain_median)
