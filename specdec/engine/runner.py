@@ -139,22 +139,19 @@ class Runner:
         offsets = [0]
         for count in counts:
             offsets.append(offsets[-1] + count)
-        k = max(counts) - 1
-        drafts = [batch.requests[i].drafts for i in where]
-        drafts = [d if batch.num_drafts[i] else [] for d, i in zip(drafts, where, strict=True)]
+        drafts = [batch.requests[i].drafts if batch.num_drafts[i] else [] for i in where]
         verified = self.verifier(
             process_rows(rows, [r.state.sampling for r in requests], offsets, drafts),
-            torch.tensor([d + [-1] * (k - len(d)) for d in drafts], dtype=torch.int64).view(len(drafts), k),
+            drafts,
             temperature=[r.params.temperature for r in requests],
             seeds=[r.seed for r in requests],
             positions=[len(r.token_ids) for r in requests],
             num_drafts=[len(d) for d in drafts],
             draft_laws=draft_laws(requests),
         )
-        for i, tokens, count in zip(where, verified.token_ids.tolist(), verified.num_sampled.tolist(), strict=True):
-            emitted[i] = tokens[:count]
-        for i, bad in zip(where, verified.invalid.tolist(), strict=True):
-            invalid[i] = bad
+        columns = zip(*(verified.host(name) for name in ("token_ids", "num_sampled", "invalid")), strict=True)
+        for i, (tokens, count, bad) in zip(where, columns, strict=True):
+            emitted[i], invalid[i] = tokens[:count], bad
         for r, request in enumerate(requests):
             if request.params.logprobs is not None:
                 self._record_logprobs(request, rows[offsets[r] :], emitted[where[r]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -39,10 +40,7 @@ class Column:
 
     def _tensor(self, held: Any, numbers: Any) -> torch.Tensor:
         if self.fill is not None:
-            width = getattr(held, "width", None)
-            width = max(map(len, numbers), default=0) if width is None else width
-            numbers = [[*row, *[self.fill] * (width - len(row))] for row in numbers]
-            return torch.tensor(numbers, dtype=self.dtype, device=held.device).view(len(numbers), width)
+            return padded(numbers, self.fill, self.dtype, held.device, getattr(held, "width", None))
         return torch.tensor(numbers, dtype=self.dtype, device=held.device)
 
     def host(self, held: Any) -> Any:
@@ -62,3 +60,13 @@ class Columns:
     def host(self, name: str) -> Any:
         """The numbers of a column as lists, without a tensor where they were given as lists."""
         return vars(type(self))[name].host(self)
+
+
+def padded(
+    rows: Sequence[Sequence[float]], fill: float, dtype: torch.dtype, device: Any = None, width: int | None = None
+) -> torch.Tensor:
+    """Rows of any length as a tensor [R, width or the longest], ``fill`` after each row's end."""
+    if width is None:
+        width = max(map(len, rows), default=0)
+    full = [[*row, *[fill] * (width - len(row))] for row in rows]
+    return torch.tensor(full, dtype=dtype, device=device).view(len(rows), width)

@@ -8,7 +8,7 @@ import torch
 
 from specdec.verify.draft_laws import DraftLaws
 from specdec.verify.noise import Role, RoundNoise
-from specdec.verify.row_law import RowLaw, draw_gumbel, draw_inverse_cdf
+from specdec.verify.row_law import RowLaw, draw_gumbel, draw_inverse_cdf, is_finite
 
 
 class EagerRound:
@@ -47,7 +47,8 @@ class EagerRound:
         return any(law.invalid for row, law in self._target.items() if row < rows)
 
     def argmax(self, row: int) -> int:
-        return self._row(row).argmax()
+        maximum, token = self.tops[row]
+        return token if is_finite(maximum) else self._row(row).argmax()
 
     def target_prob(self, row: int, token: int) -> float:
         return self._row(row).prob(token)

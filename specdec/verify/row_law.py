@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from specdec_kernels.philox import host
 from specdec_kernels.philox import reference as philox
@@ -25,13 +26,13 @@ class RowLaw:
     def __init__(self, logits: torch.Tensor, temperature: float, top: tuple[float, int] | None = None) -> None:
         """``top``: maximum and argmax of the row where they are known."""
         maximum, self._argmax = top or (float(logits.amax()), None)
-        if not (-3.4e38 < maximum < 3.4e38):  # also true of NaN
+        if not is_finite(maximum):
             logits = torch.nan_to_num(logits.float(), nan=-torch.inf, posinf=3.0e38, neginf=-torch.inf)
             maximum, self._argmax = float(logits.amax()), None
         self.invalid = maximum == -torch.inf
         self.logits, self.maximum, self.temperature = logits, maximum, temperature
         self._weights: torch.Tensor | None = None
-        self._total: float | None = None
+        self._masses: np.ndarray | None = None
 
     def argmax(self) -> int:
         """The most likely token, the lowest id on ties."""
@@ -47,15 +48,24 @@ class RowLaw:
                 self._weights = torch.zeros(len(self.logits), dtype=torch.float32, device=self.logits.device)
                 self._weights[self.argmax()] = 1.0
             else:
-                self._weights = torch.sub(self.logits.float(), self.maximum).div_(self.temperature).exp_()
+                self._weights = self._scores().exp_()
         return self._weights
+
+    def _scores(self) -> torch.Tensor:
+        """[V] float32 (logits - maximum) / T."""
+        return torch.sub(self.logits.float(), self.maximum).div_(self.temperature)
+
+    @property
+    def masses(self) -> np.ndarray:
+        """Sums of neighbouring weights, see ``block_masses``."""
+        if self._masses is None:
+            self._masses = block_masses(self.weights)
+        return self._masses
 
     @property
     def total(self) -> float:
         """Sum of the weights."""
-        if self._total is None:
-            self._total = float(block_masses(self.weights).sum())
-        return self._total
+        return float(self.masses.sum())
 
     def prob(self, token: int) -> float:
         """Probability of ``token``; 0 outside the vocabulary."""
@@ -67,36 +77,51 @@ class RowLaw:
 
     def draw(self, u: float) -> int:
         """Inverse CDF in the order of token ids."""
-        return draw_inverse_cdf(self.weights, u)
+        return draw_inverse_cdf(self.weights, u, self.masses)
 
     def draw_gumbel(self, key: tuple[int, int, int, int]) -> int:
         """argmax of log-weights plus Gumbel noise of the Philox ``key`` (seed, position, slot, role)."""
         if self.invalid or self.temperature == 0:
             return self.argmax()
-        return draw_gumbel(torch.sub(self.logits.float(), self.maximum).div_(self.temperature), key)
+        return draw_gumbel(self._scores(), key)
 
 
-def block_masses(weights: torch.Tensor) -> torch.Tensor:
-    """[ceil(V / 256)] float64 sums of neighbouring weights."""
+def is_finite(maximum: float) -> bool:
+    """Whether a row with this maximum can be used as it is: neither NaN nor infinite."""
+    return -3.4e38 < maximum < 3.4e38
+
+
+def block_masses(weights: torch.Tensor) -> np.ndarray:
+    """[ceil(V / 256)] float64 sums of neighbouring weights, on the host."""
     whole = len(weights) // BLOCK * BLOCK
-    if not whole:
-        return weights.sum().double()[None]
-    masses = weights[:whole].view(-1, BLOCK).sum(-1).double()
-    return masses if whole == len(weights) else torch.cat([masses, weights[whole:].sum().double()[None]])
+    parts = [weights[:whole].view(-1, BLOCK).sum(-1)] if whole else []
+    if whole < len(weights) or not whole:
+        parts.append(weights[whole:].sum()[None])
+    masses = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return _on_host(masses).astype(np.float64)
 
 
-def draw_inverse_cdf(weights: torch.Tensor, u: float) -> int:
-    """The first token whose cumulative weight exceeds u of the total; -1 if all weights are 0."""
-    cumulative = block_masses(weights).cumsum(0)
+def _on_host(values: torch.Tensor) -> np.ndarray:
+    # NumPy needs a fraction of the time of torch on a few hundred numbers
+    return values.cpu().numpy()
+
+
+def draw_inverse_cdf(weights: torch.Tensor, u: float, masses: np.ndarray | None = None) -> int:
+    """The first token whose cumulative weight exceeds u of the total; -1 if all weights are 0.
+
+    ``masses``: the ``block_masses`` of the weights where they are known.
+    """
+    cumulative = (block_masses(weights) if masses is None else masses).cumsum()
     goal = u * float(cumulative[-1])
-    block = int(torch.searchsorted(cumulative, goal, right=True))
+    block = int(cumulative.searchsorted(goal, side="right"))
     if block < len(cumulative):
-        inside = weights[block * BLOCK : (block + 1) * BLOCK].double().cumsum(0)
+        held = _on_host(weights[block * BLOCK : (block + 1) * BLOCK])
+        inside = held.cumsum(dtype=np.float64)
         if block:
             inside += cumulative[block - 1]
-        token = block * BLOCK + int(torch.searchsorted(inside, goal, right=True))
-        if token < min(len(weights), (block + 1) * BLOCK) and weights[token] > 0:
-            return token
+        token = int(inside.searchsorted(goal, side="right"))
+        if token < len(held) and held[token] > 0:
+            return block * BLOCK + token
         weights = weights[: (block + 1) * BLOCK]
     # rounding left the goal just past a block's own sum: the last token with mass is the right one
     alive = weights.nonzero()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from specdec_kernels.backend import use_triton
 
+from specdec.verify.columns import Column, Columns, padded
 from specdec.verify.draft_laws import DenseDraftLogits, DraftLaws, dense_logits
 from specdec.verify.eager_round import EagerRound
 from specdec.verify.modes import Mode, make_mode
@@ -17,12 +18,15 @@ from specdec.verify.row_tops import row_tops
 
 
 @dataclass(frozen=True)
-class Verified:
-    """What one round emits for R requests."""
+class Verified(Columns):
+    """What one round emits for R requests; ``host("token_ids")`` gives lists without making tensors."""
 
-    token_ids: torch.Tensor  # [R, K + 1] int64: accepted drafts, then one token of the target; -1 beyond num_sampled
-    num_sampled: torch.Tensor  # [R] int64, accepted drafts + 1
-    invalid: torch.Tensor  # [R] bool: a row that was read had no finite logit, its token is meaningless
+    # [R, K + 1]: accepted drafts, then one token of the target; -1 beyond num_sampled
+    token_ids: torch.Tensor = Column(torch.int64, fill=-1)
+    num_sampled: torch.Tensor = Column(torch.int64)  # [R], accepted drafts + 1
+    invalid: torch.Tensor = Column(torch.bool)  # [R]: a row that was read had no finite logit, its token is meaningless
+    width: int | None = None  # K + 1 where the tokens are given as rows
+    device: torch.device | None = None
 
 
 class Verifier:
@@ -52,7 +56,7 @@ class Verifier:
     def __call__(
         self,
         target_logits: torch.Tensor,  # [N, V]: rows of request r follow each other, 1 + num_drafts[r] of them
-        draft_ids: torch.Tensor,  # [R, K] int64; -1 = no draft here nor after
+        draft_ids: torch.Tensor | Sequence[Sequence[int]],  # [R, K] int64; -1 = no draft here nor after; or ragged rows
         *,
         temperature: Sequence[float] | torch.Tensor,  # [R], 0 = greedy
         seeds: Sequence[int] | torch.Tensor,  # [R] int64
@@ -66,13 +70,13 @@ class Verifier:
         row stride. A draft that the target forbids must keep its id: replacing it by -1 after looking at it is
         lossless only for one-hot drafts. Raises ValueError when shapes disagree.
         """
-        num_requests, k = draft_ids.shape
+        num_requests = len(draft_ids)
         for name, values in (("temperature", temperature), ("seeds", seeds), ("positions", positions)):
             if len(values) != num_requests:
                 raise ValueError(f"{name} has {len(values)} values for {num_requests} requests; give one per request")
         if self.mode.kernel is not None and self.ledger is None and use_triton(target_logits, self.backend):
             return self._on_device(target_logits, draft_ids, num_drafts, draft_laws, temperature, seeds, positions)
-        drafts, counts = _drafts_and_counts(target_logits, draft_ids, num_drafts)
+        drafts, counts, k = _drafts_and_counts(target_logits, draft_ids, num_drafts)
         temperature, seeds, positions = _listed(temperature), _listed(seeds), _listed(positions)
         if isinstance(draft_laws, torch.Tensor):
             draft_laws = DenseDraftLogits(draft_laws)
@@ -99,19 +103,13 @@ class Verifier:
             invalid.append(round_.invalid(len(emitted)))
             rows.append(emitted)
             begin = end
-        device = target_logits.device
-        return Verified(
-            torch.tensor([row + [-1] * (k + 1 - len(row)) for row in rows], dtype=torch.int64, device=device).view(
-                -1, k + 1
-            ),
-            torch.tensor([len(row) for row in rows], dtype=torch.int64, device=device),
-            torch.tensor(invalid, dtype=torch.bool, device=device),
-        )
+        sizes = [len(row) for row in rows]
+        return Verified(rows, sizes, invalid, width=k + 1, device=target_logits.device)
 
     def _on_device(
         self,
         target_logits: torch.Tensor,
-        draft_ids: torch.Tensor,
+        draft_ids: torch.Tensor | Sequence[Sequence[int]],
         num_drafts: Sequence[int] | torch.Tensor | None,
         draft_laws: DraftLaws | torch.Tensor | None,
         temperature: Any,
@@ -120,6 +118,8 @@ class Verifier:
     ) -> Verified:
         from specdec.verify.device_round import verify_on_device
 
+        if not isinstance(draft_ids, torch.Tensor):
+            draft_ids = padded(draft_ids, -1, torch.int64, target_logits.device)
         dense = dense_logits(draft_laws) if self.mode.reads_draft_laws else None
         inputs = (num_drafts, temperature, seeds, positions)
         return Verified(
@@ -132,15 +132,18 @@ def _listed(values: Sequence[Any] | torch.Tensor) -> list[Any]:
 
 
 def _drafts_and_counts(
-    target_logits: torch.Tensor, draft_ids: torch.Tensor, num_drafts: Sequence[int] | torch.Tensor | None
-) -> tuple[list[list[int]], list[int]]:
-    """Real drafts of each request (up to the first -1) and the drafted rows each request owns."""
-    ids: list[list[int]] = draft_ids.tolist()
-    num_rows, k = len(target_logits), draft_ids.shape[1]
+    target_logits: torch.Tensor,
+    draft_ids: torch.Tensor | Sequence[Sequence[int]],
+    num_drafts: Sequence[int] | torch.Tensor | None,
+) -> tuple[list[Sequence[int]], list[int], int]:
+    """Real drafts of each request (up to the first -1), the drafted rows each request owns, and K."""
+    is_tensor = isinstance(draft_ids, torch.Tensor)
+    ids: Sequence[Sequence[int]] = draft_ids.tolist() if is_tensor else draft_ids
+    num_rows, k = len(target_logits), draft_ids.shape[1] if is_tensor else max(map(len, ids), default=0)
     real = [row[: row.index(-1)] if -1 in row else row for row in ids]
     if num_drafts is not None:
         counts = [int(n) for n in _listed(num_drafts)]
-    elif num_rows == len(ids) * (k + 1):
+    elif is_tensor and num_rows == len(ids) * (k + 1):
         counts = [k] * len(ids)
     else:
         counts = [len(row) for row in real]
@@ -148,7 +151,7 @@ def _drafts_and_counts(
         raise ValueError(
             f"{num_rows} target rows for {len(ids)} requests with {counts} drafts; each needs num_drafts + 1 rows"
         )
-    return [row[:n] for row, n in zip(real, counts, strict=True)], counts
+    return [row[:n] for row, n in zip(real, counts, strict=True)], counts, k
 
 
 def verify(target_logits: torch.Tensor, draft_ids: torch.Tensor, *, mode: str = "standard", **inputs: Any) -> Verified:
