@@ -19,6 +19,7 @@ from specdec.bench.samples import ModeFailed
 # the worker must not outlive us, even when we are killed while it is stopped: 1 is PR_SET_PDEATHSIG
 LAUNCH = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
 SHOWN = 160  # characters of an answer that is not understood
+LONGEST = 400  # characters of an error
 PATIENCE = 5.0  # seconds to end by itself
 
 
@@ -63,7 +64,7 @@ class Worker:
         if not isinstance(answer, dict):
             raise self._failed(f"answered {line[:SHOWN].decode(errors='replace')!r}, not a JSON object")
         if "error" in answer:
-            raise self._failed(str(answer["error"]))
+            raise self._failed(" ".join(str(answer["error"]).split())[:LONGEST])
         return answer
 
     def cpu_seconds(self) -> float:

@@ -46,11 +46,12 @@ def bench(
         target.dtype,
         args.lookup,
     )
+    longest = max(len(p.token_ids) for p in prompts) + args.max_tokens
     load = {
         "model": str(target.path),
         "dtype": str(target.dtype).removeprefix("torch."),
-        "max_model_len": max(len(p.token_ids) for p in prompts) + args.max_tokens,
-        "max_num_seqs": max([1, *args.batches]),
+        "max_model_len": max(1024, -(-longest // 512) * 512),  # few values: peers may compile for each anew
+        "max_num_seqs": max([8, *args.batches]),
     }
     opened = open_peers(external, args.lookup, args.output, args.peer_timeout, load, _say)
     for failure in opened.failures:
@@ -77,13 +78,20 @@ def bench(
     finally:
         for mode in opened.modes:
             mode.close()
-    results.rows = summarize(results.samples, PLAIN, results.reference)
-    print(report.text(results))
-    paths = report.write(results, args.output)
-    if not args.no_plot:
-        paths += _plot(results.rows, {m.name: m.num_drafts for m in modes}, args.output / "plot.png")
-    print("wrote " + ", ".join(map(str, paths)), file=sys.stderr)
+        if results.samples:  # also what there was before an error
+            results.rows = summarize(results.samples, PLAIN, results.reference)
+            _write(results, {m.name: m.num_drafts for m in modes}, args.output, not args.no_plot)
     return ended or (1 if results.failures else 0)
+
+
+def _write(results: Any, num_drafts: dict[str, int | None], folder: Path, with_plot: bool) -> None:
+    from specdec.bench import report
+
+    print(report.text(results))
+    paths = report.write(results, folder)
+    if with_plot:
+        paths += _plot(results.rows, num_drafts, folder / "plot.png")
+    print("wrote " + ", ".join(map(str, paths)), file=sys.stderr)
 
 
 def _measure(results: Any, modes: list[Any], prompts: list[Any], plan: Any, batches: tuple[int, ...]) -> int:

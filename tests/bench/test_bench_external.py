@@ -24,7 +24,7 @@ for line in sys.stdin:
     q = json.loads(line)
     if q["do"] == "load":
         if behaviour == "cannot load":
-            a = {"error": "ValueError: no such model"}
+            a = {"error": "ValueError: no\\n  such model"}
         else:
             a = {"engine": "fake 1.0", "settings": q["options"], "k": q["num_drafts"], "model": q["model"]}
     elif behaviour == "dies" and q["max_tokens"] == 5:
