@@ -54,7 +54,7 @@ class Drafts(Columns):
     token_ids: torch.Tensor = Column(torch.int64, fill=-1)
     # [R, K, V] the values drafts were drawn from, before temperature; None = one-hot
     logits: torch.Tensor | None = None
-    # [R, K] probability that each draft is accepted, given those before
+    # [R, K] probability that each draft is accepted, given those before; nan = no opinion
     confidences: torch.Tensor | None = Column(torch.float32, fill=0.0, optional=True)
     width: int | None = None  # K of tensors made from rows; None = the longest row
     device: torch.device | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,9 +64,9 @@ def allowed(link: BaseSpeculator, batch_size: int) -> int:
 
 
 def _confidences(drafts: Drafts | None, row: int, k: int) -> list[float]:
-    """[k] of a row; drafts whose speculator says nothing count as certain."""
+    """[k] of a row; nan for drafts whose speculator says nothing."""
     if drafts is None or drafts.confidences is None:
-        return [1.0] * k
+        return [math.nan] * k
     return list(drafts.host("confidences")[row][:k])
 
 

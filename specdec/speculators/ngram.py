@@ -21,8 +21,9 @@ class NgramSpeculator(BaseSpeculator):
     ``prompt_lookup_match`` settles ties between occurrences of the same length: ``leftmost`` takes the first and ends
     the draft where the history ends, as transformers does; ``rightmost`` (default) takes the latest and goes on
     periodically where the copy reaches the end of the history. Without a match there is no draft, so no verify width
-    is wasted. Drafts are one-hot. On a GPU the engine's token history is searched where it is; on the CPU an index
-    answers in constant time.
+    is wasted. Drafts are one-hot; their confidences grow with the match and with earlier occurrences that agree. On a
+    GPU the engine's token history is searched where it is, without confidences; on the CPU an index answers in constant
+    time.
     """
 
     def __init__(self, config: SpeculativeConfig, device: torch.device, req_states: Any | None = None) -> None:
@@ -63,13 +64,15 @@ class NgramSpeculator(BaseSpeculator):
 
     def _look_up(self, batch: ProposeBatch) -> Drafts:
         rows: list[list[int]] = []
+        confidences: list[list[float]] = []
         for step in committed(batch):
             index = self._indexes[step.slot]
             index.extend(step.tokens[len(index.tokens) - step.start :])
             start = index.match() if step.num_drafts else None
             count = min(step.num_drafts, self.num_speculative_tokens)
             rows.append([] if start is None else continuation(index.tokens, start, count, wrap=not self.leftmost))
-        return Drafts(rows, width=self.num_speculative_tokens, device=self.device)
+            confidences.append([] if start is None else index.confidences(start, rows[-1]))
+        return Drafts(rows, confidences=confidences, width=self.num_speculative_tokens, device=self.device)
 
     def finish_request(self, slot: int) -> None:
         self._indexes.pop(slot, None)

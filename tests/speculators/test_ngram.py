@@ -157,3 +157,30 @@ def test_the_search_on_the_device_equals_the_index(match: str, make_config, make
         for slot in slots:
             by_index.finish_request(slot)
             by_search.finish_request(slot)
+
+
+def test_confidences_grow_with_the_match_and_fall_where_occurrences_disagree() -> None:
+    def first(tokens: list[int], count: int = 1) -> list[float]:
+        index = NgramIndex(2, 3, leftmost=False)
+        index.extend(tokens)
+        start = index.match()
+        assert start is not None
+        return index.confidences(start, continuation(tokens, start, count, wrap=True))
+
+    short, long = first([1, 2, 3, 4, 9, 1, 2]), first([7, 8, 1, 2, 3, 4, 9, 7, 8, 1, 2], 3)
+    assert 0 < short[0] < long[0] < long[1] < long[2] < 1  # each draft lengthens the match
+    assert long[0] == pytest.approx(2.2 / 3.2)  # four tokens
+    agreed = first([1, 2, 3, 0, 1, 2, 3, 5, 1, 2, 3, 6, 1, 2])
+    changed = first([1, 2, 4, 0, 1, 2, 3, 6, 1, 2])
+    assert changed[0] < 0.2 < short[0] < agreed[0] and agreed[0] > 0.8
+
+
+def test_a_copy_of_the_longer_match_that_a_later_text_contradicts_is_doubted() -> None:
+    tokens = [5, 1, 2, 3, 4, 6, 2, 3, 9, 5, 1]  # after 1, 2, 3 comes 4, but the latest 2, 3 was followed by 9
+    index = NgramIndex(2, 2, leftmost=False)
+    index.extend(tokens)
+    start = index.match()
+    drafts = continuation(tokens, start, 3, wrap=True)
+    assert drafts == [2, 3, 4]
+    two, three, four = index.confidences(start, drafts)
+    assert three > two > four
