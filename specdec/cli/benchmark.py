@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,7 @@ def _measure(results: Any, modes: list[Any], prompts: list[Any], plan: Any, batc
         results.failures.append(str(failure))
         progress.say(f"specdec bench: error: {failure}")
 
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit also leaves a report
     try:
         measure(modes, prompts, plan, keep, leave)
         still = [mode for mode in able if not any(f.startswith(f"{mode.name}: ") for f in results.failures)]
@@ -125,6 +127,7 @@ def _measure(results: Any, modes: list[Any], prompts: list[Any], plan: Any, batc
         results.failures.append("interrupted")
         return 130
     finally:
+        signal.signal(signal.SIGTERM, before)
         progress.close()
     return 0
 

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--raw", action="store_true", help="do not use the tokenizer's chat template")
     parser.add_argument("--no-speculation", action="store_true", help="decode plainly: the baseline")
     parser.add_argument("--compare", action="store_true", help="run with and without speculation and show both")
-    parser.add_argument("--quiet", action="store_true", help="print no summary")
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,8 +100,9 @@ def generate(args: argparse.Namespace, config: SpeculativeConfig, prompts: list[
             args.json or not runs
         )  # the text of the second run of a comparison is the same kind of text: not repeated
         outputs, seconds = generation.run_prompts(
-            llm, prompts, params, speculate, chat=not args.raw, stream=shown and not args.json
-        )
+            llm, prompts, params, speculate, chat=not args.raw, stream=shown and not args.json,
+            label=None if args.quiet else label,
+        )  # fmt: skip
         if args.json and not runs:
             for output in outputs:
                 print(json.dumps(output.to_dict(), ensure_ascii=False), flush=True)

@@ -7,9 +7,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from specdec.cli.progress import GenerationProgress
 from specdec.config.speculative import SpeculativeConfig
 
-PROGRESS_FROM = 2  # prompts; a single one streams
+PROGRESS_FROM = 2  # requests; a single one streams
 
 
 def sampling_params(config: SpeculativeConfig) -> Any:
@@ -35,9 +36,12 @@ def choose(llm: Any, params: Any, speculate: bool) -> Any:
 
 
 def run_prompts(
-    llm: Any, prompts: list[Any], params: Any, speculate: bool, *, chat: bool, stream: bool
+    llm: Any, prompts: list[Any], params: Any, speculate: bool, *, chat: bool, stream: bool, label: str | None = None
 ) -> tuple[list[Any], float]:
-    """(outputs in order, seconds): text is written to standard output as it comes when ``stream``."""
+    """(outputs in order, seconds): text is written to standard output as it comes when ``stream``.
+
+    With a ``label`` the progress of several requests is shown under that name.
+    """
     chosen = choose(llm, params, speculate)
     use_chat = chat and bool(getattr(llm.tokenizer, "chat_template", None))
     start = time.perf_counter()
@@ -47,33 +51,16 @@ def run_prompts(
             sys.stdout.flush()
         print()
         return [llm.last_output], time.perf_counter() - start
-    progress = _Progress(len(prompts) * chosen.n) if len(prompts) >= PROGRESS_FROM else None
-    outputs = llm.generate(prompts, chosen, use_chat=use_chat, on_step=progress)
+    requests = len(prompts) * chosen.n
+    progress = GenerationProgress(requests, label) if label is not None and requests >= PROGRESS_FROM else None
+    try:
+        outputs = llm.generate(prompts, chosen, use_chat=use_chat, on_step=progress)
+    finally:
+        if progress is not None:
+            progress.close()
     seconds = time.perf_counter() - start
-    if progress is not None:
-        progress.close()
     if stream:
         for number, output in enumerate(outputs):
             for completion in output.outputs:
                 print(f"{'' if number == 0 else chr(10)}[{number + 1}] {completion.text}")
     return outputs, seconds
-
-
-class _Progress:
-    """One line on standard error with finished requests and tokens a second; silent when it is not a terminal."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done, self.tokens, self.start = total, 0, 0, time.perf_counter()
-        self.shown = sys.stderr.isatty()
-
-    def __call__(self, engine: Any, moved: list[Any]) -> None:
-        self.done += sum(request.finished for request in moved)
-        self.tokens = self.tokens + len(moved)
-        if not self.shown:
-            return
-        rate = sum(r.num_output for r in engine.running) / max(time.perf_counter() - self.start, 1e-9)
-        print(f"\r{self.done}/{self.total} requests, {rate:.0f} running tokens/s ", end="", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        if self.shown:
-            print("\r\033[K", end="", file=sys.stderr)

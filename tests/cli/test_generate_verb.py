@@ -208,3 +208,15 @@ def test_a_closed_pipe_ends_quietly(form, run_file, monkeypatch, capsys, tmp_pat
         monkeypatch.setattr(sys, "stdout", ClosedPipe(file))
         assert leave(monkeypatch, run_file, "--prompt", "w1", *form) == 2
     assert capsys.readouterr().err == ""
+
+
+def test_progress_of_many_prompts_is_on_stderr_only(generate, run_file, monkeypatch):
+    from specdec.cli import progress
+
+    monkeypatch.setattr(progress, "EVERY", 0.0)  # a line after every step
+    (run_file.parent / "prompts.jsonl").write_text('"w1 w2 w1 w2"\n"w3 w4 w3 w4"\n')
+    result = generate("--prompts", "prompts.jsonl")
+    assert "ngram: 2/2 requests, " in result.err and ", acceptance 0." in result.err
+    assert "requests" not in result.out and result.out.startswith("[1] ")
+    assert generate("--prompts", "prompts.jsonl", "--quiet").err == ""
+    assert "no speculation: 2/2 requests" in generate("--prompts", "prompts.jsonl", "--compare").err
