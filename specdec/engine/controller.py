@@ -13,6 +13,7 @@ from specdec.engine.step_costs import Costs, MeasuredCosts, NominalCosts
 from specdec.verify.estimator import AcceptanceEstimator
 
 _FREE_LOSS = 0.8  # tokens a request may lose before it emitted anything
+_CAUTION = 1.15  # costs may be higher than they seem
 _MOST_CREDIT = 8.0  # tokens of gain that may be lost again later
 _PRIOR = 0.6  # acceptance of drafts that come without confidences, while nothing is known of them
 _CHEAP = 0.05  # plain steps: below this, all drafts are drawn and cut before they are verified
@@ -55,7 +56,7 @@ class DraftController:
         self,
         max_drafts: int,
         *,
-        budget: float = 0.015,
+        budget: float = 0.012,
         nominal: NominalCosts | None = None,
         is_reproducible: Callable[[Any], bool] = lambda request: False,
     ) -> None:
@@ -167,7 +168,7 @@ class DraftController:
         rates = control.rates(control.confidences[:most])
         (kept,) = choose_lengths([rates], [1], _OfBatch(costs, 1), patient=request.draft_logits is None)
         cut(request, kept)
-        control.charge = costs.step(1, 1 + kept) - 1.0
+        control.charge = _CAUTION * (costs.step(1, 1 + kept) - 1.0)
         return kept
 
     def _trim_together(self, requests: Sequence[Any], joint: Sequence[int], rows: list[int]) -> None:
@@ -196,7 +197,7 @@ class DraftController:
         one_hot = all(requests[i].draft_logits is None for i in joint)
         kept = choose_lengths(rates, rows, _OfBatch(costs, size), patient=one_hot, most=most)
         total = sum(kept)
-        lost = costs.step(size, fixed + total) - costs.step(size, fixed)
+        lost = _CAUTION * (costs.step(size, fixed + total) - costs.step(size, fixed))
         for i, control in zip(joint, controls, strict=True):
             control.charge = lost * size * kept[i] / total if self.crowded and total else lost
             cut(requests[i], kept[i])

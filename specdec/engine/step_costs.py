@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 
 ROW_SHARE = 0.14  # of a plain step of one request, what a further row costs (native CPU kernels: 0.13 to 0.15)
 LOOKUP_SHARE = 0.001  # what a draft costs that no weights were read for
+UNKNOWN_SHARE = 0.1  # what a draft costs whose weights are not known
 _SAMPLES = 9  # a median of these shrugs off a few disturbed steps
 _WIDE_SAMPLES = 24
 _REFRESH = 4  # timings after which estimates are made anew
 _NOISE = 0.04  # of a timing, in plain steps
 _PRIOR_SPREAD = 0.5  # how far the nominal cost of a row may be off, as a share of it
 _STALE = 160  # steps of a batch size without a plain one among them; contexts grow, machines drift
-_UNKNOWN = 8  # the same before any plain step was timed
+_UNKNOWN, _ENOUGH = 8, 3  # the same until so many plain steps were timed: one alone may have been disturbed
 
 
 class Costs(Protocol):
@@ -42,8 +43,10 @@ class NominalCosts:
     @classmethod
     def of(cls, config: SpeculativeConfig) -> NominalCosts:
         """From what a configuration knows: a forward of the draft costs its weights' share of the target's."""
-        draft, target = config.get("resources.draft_weight_bytes"), config.get("target.weight_bytes")
-        share = draft / target if draft and target else LOOKUP_SHARE
+        draft, target = config.get("resources.draft_weight_bytes"), config.get("resources.target_weight_bytes")
+        share = UNKNOWN_SHARE if draft is None or (draft and not target) else LOOKUP_SHARE
+        if draft and target:
+            share = draft / target
         if config.capabilities.get("parallel_by_construction", False):
             return cls(draft_per_token=0.0, draft_per_round=share)
         return cls(draft_per_token=share)
@@ -93,7 +96,8 @@ class MeasuredCosts:
 
     def plain_is_stale(self, requests: int) -> bool:
         """True when a plain step should be timed again before drafts are judged by it."""
-        return self._age.get(requests, 0) >= (_STALE if requests in self._plain else _UNKNOWN)
+        known = len(self._plain.get(requests, ())) >= _ENOUGH
+        return self._age.get(requests, 0) >= (_STALE if known else _UNKNOWN)
 
     def plain_seconds(self, requests: int) -> float | None:
         """Seconds of a plain step; of a batch size not seen yet, from the nearest one. None when nothing is measured."""
@@ -135,7 +139,7 @@ class MeasuredCosts:
         if not times:
             return nominal
         costs = [(seconds - self._plain_median[n]) / further for n, further, seconds in times]
-        middle = median([*costs, nominal])
+        middle = median([*costs, nominal, nominal])
         noise = _NOISE * max(self._plain_median[n] for n, _, _ in times)
         weight = (noise / (_PRIOR_SPREAD * nominal)) ** 2
         total = weight * nominal

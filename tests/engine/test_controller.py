@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from types import SimpleNamespace
+from dataclasses import dataclass, field
 
 import pytest
 
 from specdec.engine.controller import DraftController
-from specdec.engine.step_costs import VERIFY_PER_TOKEN, MeasuredCosts, NominalCosts
+from specdec.engine.step_costs import NominalCosts
 
-PLAIN = 0.030  # seconds
+PLAIN = 0.010  # seconds
 
 
 @dataclass
 class FakeRequest:
     index: int
+    drafts: list[int] = field(default_factory=list)
+    draft_logits: object = None
+    confidences: list[float] | None = None
+
+
+def flat(rows: int) -> float:
+    return PLAIN * (1 + 0.02 * (rows - 1))
+
+
+def steep(rows: int) -> float:
+    return PLAIN * (1 + 0.15 * (rows - 1))
 
 
 @dataclass
@@ -25,156 +35,191 @@ class World:
     """A drafter and a target: acceptance by output position, and what steps cost."""
 
     acceptance: Callable[[int], float]
-    draft_seconds: Callable[[int], float]
-    verify_seconds: Callable[[int], float]
+    verify_seconds: Callable[[int], float] = steep
+    draft_seconds: Callable[[int], float] = lambda k: 0.0
     match: float = 1.0  # chance that the drafter drafts at all
     noise: float = 0.05
+    disturbed: float = 0.02  # share of steps that take a multiple
+    confidence: Callable[[int], float] | None = None  # by output position
 
-    def run(self, controller, index: int, tokens: int, seed: int = 0, plain: float = PLAIN) -> tuple[float, list[int]]:
-        """Seconds for ``tokens`` tokens over those of plain decoding, and the choices."""
+    def run(self, controller, index: int, tokens: int, seed: int = 0, k: int = 5) -> tuple[float, list[int]]:
+        """Time for ``tokens`` tokens over that of plain decoding, undisturbed, and the verified drafts of each step."""
         rng = random.Random(seed)
-        request, emitted, seconds, choices = FakeRequest(index), 1, 0.0, []
+        request, emitted, seconds, verified = FakeRequest(index), 1, 0.0, []
         while emitted < tokens:
-            k = controller.choose(request) if controller else 5
-            choices.append(k)
-            drafted = k if k and rng.random() < self.match else 0
-            accepted = 0
-            while accepted < drafted and rng.random() < self.acceptance(emitted):
-                accepted += 1
-            draft = (self.draft_seconds(k) if k else 0.0) * rng.uniform(1 - self.noise, 1 + self.noise)
-            verify = self.verify_seconds(drafted + 1) * rng.uniform(1 - self.noise, 1 + self.noise)
+            wanted = controller.choose(request) if controller else k
+            drawn = wanted if rng.random() < self.match else 0
+            request.drafts = [0] * max(0, min(drawn, tokens - emitted - 1))
+            if self.confidence:
+                request.confidences = [self.confidence(emitted)] * len(request.drafts)
             if controller:
-                controller.observe(request, drafted, accepted, draft, verify, drafted + 1)
+                controller.trim([request])
+            drafted, accepted = len(request.drafts), 0
+            while accepted < drafted and rng.random() < self.acceptance(emitted + accepted):
+                accepted += 1
+            draft, verify = self.draft_seconds(wanted), self.verify_seconds(drafted + 1)
+            if controller:
+                seen = rng.uniform(1 - self.noise, 1 + self.noise)
+                seen *= rng.uniform(2, 20) if rng.random() < self.disturbed else 1.0
+                controller.observe(request, drafted, accepted)
+                controller.observe_forward(1, drafted + 1, verify * seen, draft * seen)
+            verified.append(drafted)
             seconds += draft + verify
             emitted += accepted + 1
         if controller:
             controller.finish(request)
-        return seconds / ((tokens - 1) * plain), choices
+        return seconds / ((tokens - 1) * PLAIN), verified
 
 
-def flat(width: int) -> float:
-    return PLAIN * (1 + 0.02 * (width - 1))
+def model(k: int) -> float:
+    return 0.4 * PLAIN * k
 
 
-def steep(width: int) -> float:
-    return PLAIN * (1 + 0.2 * (width - 1))
-
-
-LOOKUP: Callable[[int], float] = lambda k: 0.0001  # noqa: E731
-MODEL: Callable[[int], float] = lambda k: 0.012 * k  # noqa: E731
-DRAFTERS = {"lookup": (LOOKUP, flat, 0.5), "lookup, steep": (LOOKUP, steep, 0.5), "model": (MODEL, flat, 1.0)}
+DEAR = NominalCosts(draft_per_token=0.4)
+DRAFTERS = {
+    "lookup": (flat, lambda k: 0.0, 0.5, None),
+    "lookup, steep": (steep, lambda k: 0.0, 0.5, None),
+    "lookup, always": (steep, lambda k: 0.0, 1.0, None),
+    "model": (flat, model, 1.0, DEAR),
+}
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("tokens", [64, 128, 512])
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.3])
 def test_a_bad_drafter_costs_at_most_the_budget(name: str, tokens: int, rate: float) -> None:
-    draft, verify, match = DRAFTERS[name]
-    controller = DraftController(5)
-    ratios = [World(lambda _: rate, draft, verify, match).run(controller, i, tokens, seed=i)[0] for i in range(12)]
-    # a step or two of a short first request, 3 % of everything else
-    assert sum(ratios) / len(ratios) < 1.03
-    assert max(ratios[1:]) < 1.03 + 1.5 / tokens
+    verify, draft, match, nominal = DRAFTERS[name]
+    controller = DraftController(5, nominal=nominal)
+    world = World(lambda _: rate, verify, draft, match)
+    ratios = [world.run(controller, i, tokens, seed=i)[0] for i in range(12)]
+    assert sum(ratios) / len(ratios) < 1.02
+    assert max(ratios) < 1.03
+
+
+@pytest.mark.parametrize("confidence", [0.3, 0.6, 0.97, 1.0])
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_confidences_that_are_wrong_cost_at_most_the_budget(confidence: float, reproducible: bool) -> None:
+    controller = DraftController(12, is_reproducible=lambda request: reproducible)
+    world = World(lambda _: 0.05, steep, confidence=lambda _: confidence)
+    assert max(world.run(controller, i, 64, seed=i)[0] for i in range(8)) < 1.03
+
+
+@pytest.mark.parametrize("reproducible", [False, True])
+@pytest.mark.parametrize(
+    "acceptance",
+    [
+        lambda p: 0.98 if p < 20 else 0.0,
+        lambda p: 0.0 if p < 20 else 0.98,
+        lambda p: 0.98 if p % 20 < 10 else 0.0,
+        lambda p: 0.98 if p % 2 else 0.0,
+        lambda p: 0.98 if p % 60 < 12 else 0.05,
+    ],
+    ids=["collapses", "wakes up", "alternates", "every other", "bursts"],
+)
+def test_no_process_of_acceptance_costs_more_than_the_budget(acceptance, reproducible: bool) -> None:
+    for confidence in (None, lambda p: 0.5, lambda p: 1.0 - acceptance(p)):  # the last one misleads on purpose
+        controller = DraftController(12, is_reproducible=lambda request: reproducible)
+        world = World(acceptance, steep, confidence=confidence)
+        for tokens in (64, 200, 600):
+            assert max(world.run(controller, 9 * tokens + i, tokens, seed=i)[0] for i in range(6)) < 1.03
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_a_good_drafter_keeps_its_gain(name: str) -> None:
-    draft, verify, match = DRAFTERS[name]
-    world = World(lambda _: 0.9, draft, verify, match)
-    controller = DraftController(5)
+    verify, draft, match, nominal = DRAFTERS[name]
+    world = World(lambda _: 0.9, verify, draft, match)
+    controller = DraftController(5, nominal=nominal)
     ratio = sum(world.run(controller, i, 256, seed=i)[0] for i in range(8)) / 8
-    always = sum(world.run(None, i, 256, seed=i)[0] for i in range(8)) / 8
-    assert always < 0.75
-    assert ratio < always * 1.08  # the first request measures plain steps and starts within its budget
+    always = sum(min(world.run(None, i, 256, seed=i, k=k)[0] for k in (1, 2, 3, 5)) for i in range(8)) / 8
+    assert always < 0.9
+    assert ratio < always * 1.08
+
+
+def test_sure_drafts_are_long_and_doubtful_ones_short() -> None:
+    controller = DraftController(12)
+    for confidence, wanted in ((0.95, {12}), (0.4, {1, 2}), (0.05, {0})):
+        request = FakeRequest(int(100 * confidence), [0] * 12, confidences=[confidence] * 12)
+        controller.observe_forward(1, 1, PLAIN, 0.0)
+        for _ in range(200):  # a budget
+            controller.observe(request, 0, 0)
+        controller.trim([request])
+        assert len(request.drafts) in wanted
 
 
 def test_drafting_comes_back_when_it_pays_again() -> None:
-    def changing(position: int) -> float:
-        return 0.0 if 100 <= position < 300 else 0.95
-
-    world = World(changing, LOOKUP, flat)
-    ratio, choices = world.run(DraftController(5), 0, 900)
-    off = choices.count(0)
-    assert off > 80
-    assert ratio < 0.45
-    assert all(k > 0 for k in choices[-40:])
+    world = World(lambda p: 0.0 if 100 <= p < 300 else 0.95, flat)
+    ratio, verified = world.run(DraftController(5), 0, 900)
+    assert verified.count(0) > 30
+    assert ratio < 0.5
+    assert sum(verified[-40:]) > 160
 
 
 def test_fewer_drafts_when_drafting_is_dear() -> None:
-    world = World(lambda _: 0.6, lambda k: 0.009 * k, flat)
-    _, choices = world.run(DraftController(8), 0, 600)
-    late = [k for k in choices[100:] if k]
+    nominal = NominalCosts(draft_per_token=0.3)
+    world = World(lambda _: 0.6, flat, lambda k: 0.3 * PLAIN * k)
+    _, verified = world.run(DraftController(8, nominal=nominal), 0, 600)
+    late = [k for k in verified[100:] if k]
     assert 1 <= sum(late) / len(late) < 4
 
 
-def test_plain_steps_are_measured_first_and_again() -> None:
-    controller = DraftController(4)
-    _, choices = World(lambda _: 0.95, LOOKUP, flat).run(controller, 0, 3000)
-    assert choices[:2] == [0, 0]
-    assert 2 <= choices.count(0) <= 10
+def test_a_text_that_copies_is_drafted_after_texts_that_do_not() -> None:
+    controller = DraftController(8)
+    for i in range(6):
+        World(lambda _: 0.0, flat).run(controller, i, 128, seed=i)
+    ratio, _ = World(lambda _: 0.95, flat).run(controller, 6, 128, seed=6)
+    assert ratio < 0.5
 
 
 def test_a_disturbed_step_does_not_switch_drafting_off() -> None:
     controller, request = DraftController(4), FakeRequest(0)
     for _ in range(3):
-        controller.observe(request, 0, 0, 0.0, PLAIN, 1)
+        controller.observe_forward(1, 1, PLAIN, 0.0)
     for i in range(60):
-        assert controller.choose(request) > 0
-        controller.observe(request, 4, 3, 0.0001, flat(5) * (40 if i == 30 else 1), 5)
+        request.drafts = [0] * 4
+        controller.trim([request])
+        assert len(request.drafts) > 0
+        drafted = len(request.drafts)
+        controller.observe(request, drafted, drafted)
+        controller.observe_forward(1, 1 + drafted, flat(1 + drafted) * (40 if i == 30 else 1), 0.0)
 
 
-def test_reproducible_requests_do_not_look_at_the_clock() -> None:
+def test_plain_steps_are_timed_again_now_and_then() -> None:
+    _, verified = World(lambda _: 0.97, flat).run(DraftController(4), 0, 3000)
+    assert 2 <= verified.count(0) <= 20
+
+
+def test_reproducible_requests_do_not_look_at_the_clock_or_at_others() -> None:
     runs = []
     for slowness in (1.0, 7.0):
         controller = DraftController(5, is_reproducible=lambda request: True)
-        World(lambda _: 0.2, MODEL, steep).run(controller, 0, 100, seed=9)  # another request before it
-        verify = {w: slowness * flat(w) for w in range(1, 7)}
-        world = World(lambda p: 0.9 if p % 100 < 50 else 0.0, MODEL, verify.__getitem__)
+        World(lambda _: 0.2, steep).run(controller, 0, int(100 * slowness), seed=9)  # another request before it
+        world = World(lambda p: 0.9 if p % 100 < 50 else 0.0, lambda rows: slowness * flat(rows))  # noqa: B023
         runs.append(world.run(controller, 1, 400, seed=3)[1])
     assert runs[0] == runs[1]
     assert {0, 5} <= set(runs[0])
 
 
-def test_costs_interpolate_and_take_medians() -> None:
-    costs = MeasuredCosts()
-    assert costs.verify(3) is None
-    assert costs.plain_is_stale(10)
-    for seconds in (0.01, 0.01, 5.0):
-        costs.add(1, seconds, 0, 0.0)
-    costs.add(5, 0.02, 4, 0.004)
-    assert costs.verify(3) == pytest.approx(1.5)
-    assert costs.verify(9) == pytest.approx(2.0 + 4 * VERIFY_PER_TOKEN)  # wider than anything measured
-    assert costs.draft(4) == pytest.approx(0.4)
-    assert costs.draft(2) == pytest.approx(0.2)
-    assert not costs.plain_is_stale(10)
+def test_reproducible_requests_do_not_depend_on_their_batch() -> None:
+    lengths = []
+    for others in (0, 7):
+        controller = DraftController(6, is_reproducible=lambda request: request.index == 0)
+        for _ in range(4):
+            controller.observe_forward(1 + others, 1 + others, PLAIN, 0.0)
+        mine = FakeRequest(0, [0] * 6, confidences=[0.9] * 6)
+        rest = [FakeRequest(1 + i, [0] * 6, confidences=[0.99] * 6) for i in range(others)]
+        controller.trim([*rest, mine])
+        lengths.append(len(mine.drafts))
+    assert lengths[0] == lengths[1] > 0
 
 
-def test_nominal_costs_of_a_configuration() -> None:
-    def config(draft: int | None, parallel: bool = False) -> SimpleNamespace:
-        values = {"resources.draft_weight_bytes": draft, "target.weight_bytes": 1000}
-        return SimpleNamespace(get=values.get, capabilities={"parallel_by_construction": parallel})
-
-    assert NominalCosts.of(config(None)).draft(5) == pytest.approx(0.1)
-    assert NominalCosts.of(config(200)).draft(5) == pytest.approx(1.0)
-    assert NominalCosts.of(config(200, parallel=True)).draft(5) == pytest.approx(0.2)
-    assert NominalCosts.of(config(200, parallel=True)).draft(0) == 0.0
-
-
-def test_a_disturbed_timing_does_not_stop_drafting_for_good() -> None:
-    costs = MeasuredCosts()
-    for _ in range(9):
-        costs.add(1, PLAIN, 0, 0.0)
-    costs.add(9, 25 * PLAIN, 8, 0.0001)
-    assert costs.verify(9) == pytest.approx(25)
-    for _ in range(70):
-        costs.add(1, PLAIN, 0, 0.0)
-    assert costs.verify(9) == pytest.approx(1 + 8 * VERIFY_PER_TOKEN)
-
-
-def test_a_text_that_copies_is_drafted_after_texts_that_do_not() -> None:
-    draft, verify, match = DRAFTERS["lookup"]
-    controller = DraftController(8)
-    for i in range(6):
-        World(lambda _: 0.0, draft, verify, match).run(controller, i, 128, seed=i)
-    ratio, _ = World(lambda _: 0.95, draft, verify, 1.0).run(controller, 6, 128, seed=6)
-    assert ratio < 0.5
+def test_drafts_without_an_opinion_are_judged_by_their_position() -> None:
+    controller, request = DraftController(4), FakeRequest(0)
+    for _ in range(40):
+        request.drafts, request.confidences = [0] * 4, [float("nan")] * 4
+        controller.trim([request])
+        drafted = len(request.drafts)
+        controller.observe(request, drafted, drafted)
+        controller.observe_forward(1, 1 + drafted, flat(1 + drafted), 0.0)
+    request.drafts, request.confidences = [0] * 4, [float("nan")] * 4
+    controller.trim([request])
+    assert len(request.drafts) == 4
