@@ -40,16 +40,19 @@ def propose_batch(
         parts = flat.split(batch.counts)
         return torch.cat([parts[i] for i in keep])
 
-    return ProposeBatch(
-        slots=[r.slot for r in kept],
-        num_drafts=wanted,
-        token_ids=token_ids,
-        positions=positions,
-        row_offsets=offsets,
-        num_rejected=rejected,
-        last_sampled=[r.token_ids[-1] if batch.samples[i] else -1 for r, i in zip(kept, keep, strict=True)],
-        temperature=[r.params.temperature for r in kept],
-        seeds=[r.seed for r in kept],
+    lists = {
+        "slots": [r.slot for r in kept],
+        "num_drafts": wanted,
+        "token_ids": token_ids,
+        "positions": positions,
+        "row_offsets": offsets,
+        "num_rejected": rejected,
+        "last_sampled": [r.token_ids[-1] if batch.samples[i] else -1 for r, i in zip(kept, keep, strict=True)],
+        "temperature": [r.params.temperature for r in kept],
+        "seeds": [r.seed for r in kept],
+    }
+    return ProposeBatch.of_lists(
+        lists,
         hidden_states=None if last is None else rows(last),
         aux_hidden_states=None if aux is None else rows(aux),
         device=batch.layout.device,

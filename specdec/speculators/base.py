@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 class ProposeBatch(Columns):
     """What the engine knows about R requests after a verify step; rows of all requests are flattened to N.
 
-    Its columns may be given as lists or as tensors. An attribute is always a tensor, made when it is first asked for;
-    speculators that work on the host ask ``host("slots")`` for a list instead.
+    An attribute is always a tensor. The engine makes batches of lists, and tensors of them when they are asked for;
+    speculators that work on the host ask ``host("slots")`` for the list instead.
     """
 
     slots: torch.Tensor = Column(torch.int64)  # [R]: row of each request in the persistent request states
@@ -41,14 +40,13 @@ class ProposeBatch(Columns):
 
     def wanting(self, num_drafts: Sequence[int]) -> ProposeBatch:
         """The same step with other numbers of drafts wanted [R]; ``dataclasses.replace`` would make every tensor."""
-        other = copy(self)
-        object.__setattr__(other, "num_drafts", num_drafts)
-        return other
+        held = {name: value for name, value in vars(self).items() if name not in ("lists", "num_drafts")}
+        return ProposeBatch.of_lists({**self.lists, "num_drafts": num_drafts}, **held)
 
 
 @dataclass(frozen=True)
 class Drafts(Columns):
-    """Draft tokens of R requests, as a tensor or as rows of any length."""
+    """Draft tokens of R requests; ``Drafts.of_lists({"token_ids": rows})`` takes rows of any length."""
 
     # [R, K] int64, -1 = no draft here nor after
     token_ids: torch.Tensor = Column(torch.int64, fill=-1)

@@ -54,7 +54,8 @@ class ChainSpeculator(BaseSpeculator):
         confidences = None
         if any(proposal.confidences is not None for proposal in proposals):
             confidences = [_confidences(drafts, r, k) for r, drafts in enumerate(chosen)]
-        return Drafts(rows, _laws(proposals, chosen, rows, k), confidences, width=k, device=self.device)
+        lists = {"token_ids": rows, "confidences": confidences}
+        return Drafts.of_lists(lists, logits=_laws(proposals, chosen, rows, k), width=k, device=self.device)
 
 
 def allowed(link: BaseSpeculator, batch_size: int) -> int:

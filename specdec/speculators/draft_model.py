@@ -80,7 +80,8 @@ class DraftModelSpeculator(BaseSpeculator):
         stored: list[list[torch.Tensor]] = [[] for _ in rows]
         sequences = [self.draft.sequences[slot] for slot in rows]
         self.draft_rounds(batch, sequences, counts, drafts, stored)
-        return Drafts(drafts, self._stacked(stored, width), width=width, device=self.device)
+        logits = self._stacked(stored, width)
+        return Drafts.of_lists({"token_ids": drafts}, logits=logits, width=width, device=self.device)
 
     def draft_rounds(
         self,

@@ -72,7 +72,8 @@ class NgramSpeculator(BaseSpeculator):
             count = min(step.num_drafts, self.num_speculative_tokens)
             rows.append([] if start is None else continuation(index.tokens, start, count, wrap=not self.leftmost))
             confidences.append([] if start is None else index.confidences(start, rows[-1]))
-        return Drafts(rows, confidences=confidences, width=self.num_speculative_tokens, device=self.device)
+        lists = {"token_ids": rows, "confidences": confidences}
+        return Drafts.of_lists(lists, width=self.num_speculative_tokens, device=self.device)
 
     def finish_request(self, slot: int) -> None:
         self._indexes.pop(slot, None)

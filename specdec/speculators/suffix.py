@@ -57,12 +57,8 @@ class SuffixSpeculator(BaseSpeculator):
         width = self.num_speculative_tokens
         shared = [self.coupled or t == 0 for t in batch.host("temperature")]
         found = [self._speculate(step.slot, min(step.num_drafts, width), shared[step.row]) for step in steps]
-        return Drafts(
-            [c.tokens for c in found],
-            confidences=[c.probabilities for c in found],
-            width=width,
-            device=self.device,
-        )
+        lists = {"token_ids": [c.tokens for c in found], "confidences": [c.probabilities for c in found]}
+        return Drafts.of_lists(lists, width=width, device=self.device)
 
     def finish_request(self, slot: int) -> None:
         self._history.finish(slot)

@@ -2,64 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import torch
 
 
 class Column:
-    """A dataclass field that takes a tensor or host numbers; as an attribute it is the tensor, made on first use.
+    """A tensor field of a dataclass with ``Columns``; of an object made from lists, the tensor is made on first use.
 
-    With ``fill`` it takes rows of any length; their tensor [R, K] is padded with it. K is the owner's ``width`` where it
-    has one, else the longest row. The tensor is made on the owner's ``device`` (default: the CPU).
+    With ``fill`` lists are rows of any length; their tensor [R, K] is padded with it. K is the object's ``width`` where
+    it has one, else the longest row.
     """
 
     def __init__(self, dtype: torch.dtype, *, fill: float | None = None, optional: bool = False) -> None:
         self.dtype, self.fill, self.optional = dtype, fill, optional
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name, self.on_host = name, f"{name} on the host"
-
-    def __set__(self, held: Any, value: Any) -> None:
-        # a descriptor that sets comes before the instance's own attributes, so the name is free to hold the tensor
-        names = (self.name, self.on_host)
-        given, other = names if value is None or isinstance(value, torch.Tensor) else reversed(names)
-        held.__dict__[given] = value
-        held.__dict__.pop(other, None)
+        self.name = name
 
     def __get__(self, held: Any, owner: type | None = None) -> Any:
-        if held is None:
+        # only reached while the object itself holds no tensor of this name
+        numbers = None if held is None else held.lists.get(self.name)
+        if numbers is None:
             if self.optional:
-                return None  # the default that the dataclass reads
+                return None  # also the default that the dataclass reads
             raise AttributeError(self.name)
-        values = held.__dict__
-        if self.name not in values:
-            values[self.name] = self._tensor(held, values[self.on_host])
-        return values[self.name]
-
-    def _tensor(self, held: Any, numbers: Any) -> torch.Tensor:
-        if self.fill is not None:
-            return padded(numbers, self.fill, self.dtype, held.device, getattr(held, "width", None))
-        return torch.tensor(numbers, dtype=self.dtype, device=held.device)
-
-    def host(self, held: Any) -> Any:
-        """The numbers as lists, as they were given; of a tensor its ``tolist()``."""
-        values = held.__dict__
-        if self.on_host not in values:
-            tensor = values[self.name]
-            values[self.on_host] = None if tensor is None else tensor.tolist()
-        return values[self.on_host]
+        if self.fill is None:
+            tensor = torch.tensor(numbers, dtype=self.dtype, device=held.device)
+        else:
+            tensor = padded(numbers, self.fill, self.dtype, held.device, getattr(held, "width", None))
+        held.__dict__[self.name] = tensor
+        return tensor
 
 
 class Columns:
-    """What classes with ``Column`` fields inherit."""
+    """What dataclasses with ``Column`` fields inherit."""
 
-    device: torch.device | None = None
+    device: torch.device | None = None  # of tensors made from lists; None = the CPU
+    lists: Mapping[str, Any] = {}
+
+    @classmethod
+    def of_lists(cls, lists: Mapping[str, Any], **fields: Any) -> Self:
+        """An object from its columns as lists and its other fields."""
+        made = cls.__new__(cls)
+        made.__dict__.update(fields, lists=lists)
+        return made
 
     def host(self, name: str) -> Any:
-        """The numbers of a column as lists, without a tensor where they were given as lists."""
-        return vars(type(self))[name].host(self)
+        """The numbers of a column as lists: as they were given, or a tensor's ``tolist()``."""
+        numbers = self.lists.get(name)
+        if numbers is None:
+            tensor = getattr(self, name)
+            numbers = None if tensor is None else tensor.tolist()
+            self.__dict__["lists"] = {**self.lists, name: numbers}
+        return numbers
 
 
 def padded(

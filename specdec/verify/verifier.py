@@ -103,8 +103,8 @@ class Verifier:
             invalid.append(round_.invalid(len(emitted)))
             rows.append(emitted)
             begin = end
-        sizes = [len(row) for row in rows]
-        return Verified(rows, sizes, invalid, width=k + 1, device=target_logits.device)
+        lists = {"token_ids": rows, "num_sampled": [len(row) for row in rows], "invalid": invalid}
+        return Verified.of_lists(lists, width=k + 1, device=target_logits.device)
 
     def _on_device(
         self,
