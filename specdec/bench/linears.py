@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from specdec.engine.cpu.native import NativeLinear
+from specdec.engine.cpu.native import NativeLinear, arena_for
 
 LAYERS = 30
 SHAPES = ((576, 3072), (1536, 576), (576, 960))  # inputs, outputs: the maps of a 135M-parameter decoder layer
@@ -18,7 +18,8 @@ WIDTHS = (1, 2, 4, 6, 8, 12, 16)
 def measure(dtype: torch.dtype, repeats: int) -> list[tuple[int, float, float]]:
     """(tokens, row-major ms, repacked ms) per width: medians over all layers, the two alternating."""
     modules = [torch.nn.Linear(k, n, bias=False).to(dtype) for k, n in SHAPES for _ in range(LAYERS)]
-    kinds = {pack: [NativeLinear(module, pack=pack) for module in modules] for pack in (False, True)}
+    arena = arena_for(modules)
+    kinds = {pack: [NativeLinear(module, arena if pack else None) for module in modules] for pack in (False, True)}
     rows = []
     for width in WIDTHS:
         inputs = {k: torch.randn(width, k).to(dtype) for k, _ in SHAPES}

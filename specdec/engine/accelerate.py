@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from specdec.engine.cpu.arena import Arena
 from specdec.engine.cpu.assemble import build_stack, find_parts
 from specdec.engine.cpu.build import NativeUnavailable, load
 from specdec.engine.cpu.match import computes_the_same, layer_parts, rms_norm_of, signature
@@ -18,6 +19,7 @@ from specdec.engine.cpu.native import (
     NativeLinear,
     NativeNorm,
     StepArguments,
+    arena_for,
     packed_bytes,
     supports_linear,
 )
@@ -80,16 +82,17 @@ def accelerate(model: nn.Module, *, max_batch: int = 1, mode: str = "auto") -> N
         report.reason = str(error)
         logger.warning("running the stock CPU kernels, several times slower: %s", error)
         return
-    size = sum(packed_bytes(m) for m in model.modules() if type(m) is nn.Linear and supports_linear(m))
-    pack = size <= PACKED_SHARE * (free_bytes(torch.device("cpu")) or 0)
-    report.packed_bytes = size if pack else 0
-    layers, inside = _replace_layers(model, report, pack)
+    maps = [m for m in model.modules() if type(m) is nn.Linear and supports_linear(m)]
+    size = sum(packed_bytes(m) for m in maps)
+    arena = arena_for(maps) if size <= PACKED_SHARE * (free_bytes(torch.device("cpu")) or 0) else None
+    report.packed_bytes = size if arena else 0
+    layers, inside = _replace_layers(model, report, arena)
     linears: dict[nn.Module, NativeLinear] = {}
     for module in model.modules():
         if module in inside or "forward" in vars(module):
             continue
         if type(module) is nn.Linear and supports_linear(module):
-            linears[module] = NativeLinear(module, pack=pack)
+            linears[module] = NativeLinear(module, arena)
             _install(report, module, _linear_forward(module, linears[module]))
             report.linears += 1
         elif (norm := rms_norm_of(module)) is not None:
@@ -124,7 +127,7 @@ def _install(report: Acceleration, module: nn.Module, forward: Callable[..., Any
 
 
 def _replace_layers(
-    model: nn.Module, report: Acceleration, pack: bool
+    model: nn.Module, report: Acceleration, arena: Arena | None
 ) -> tuple[dict[nn.Module, NativeLayer], set[nn.Module]]:
     """Replace decoder layers; returns their native counterparts, and all modules inside the replaced ones."""
     step = StepArguments()
@@ -137,10 +140,10 @@ def _replace_layers(
             continue
         key = signature(module)
         if key not in verdicts:
-            verdicts[key] = computes_the_same(module, lambda copied: _copied_forward(copied, pack))
+            verdicts[key] = computes_the_same(module, lambda copied: _copied_forward(copied, arena is not None))
         if verdicts[key]:
             inside.update(module.modules())
-            replaced[module] = NativeLayer(parts, step, pack=pack)
+            replaced[module] = NativeLayer(parts, step, arena)
             _install(report, module, _layer_forward(module, replaced[module]))
             report.layers += 1
     return replaced, inside
@@ -148,7 +151,11 @@ def _replace_layers(
 
 def _copied_forward(layer: nn.Module, pack: bool) -> Callable[..., Any] | None:
     parts = layer_parts(layer)
-    return None if parts is None else _layer_forward(layer, NativeLayer(parts, StepArguments(), pack=pack))
+    if parts is None:
+        return None
+    return _layer_forward(
+        layer, NativeLayer(parts, StepArguments(), arena_for(parts.linears.values()) if pack else None)
+    )
 
 
 def _has_matrix_units() -> bool:

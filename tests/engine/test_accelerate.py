@@ -11,7 +11,7 @@ from specdec.engine import accelerate as module
 from specdec.engine.accelerate import accelerate, acceleration, restore
 from specdec.engine.cpu import build
 from specdec.engine.cpu.build import NativeUnavailable
-from specdec.engine.cpu.native import NativeLinear
+from specdec.engine.cpu.native import NativeLinear, arena_for
 
 SMALL = {
     "vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
@@ -113,7 +113,7 @@ def test_repacked_weights_give_the_same_products(dtype, bias):
         linear = torch.nn.Linear(k, n, bias=bias).to(dtype)
         x = torch.randn(70, k).to(dtype)
         exact = x.double() @ linear.weight.double().T + (linear.bias.double() if bias else 0.0)
-        native_linear = NativeLinear(linear, pack=True)
+        native_linear = NativeLinear(linear, arena_for([linear]))
         whole = native_linear(x)
         torch.testing.assert_close(whole.double(), exact, rtol=2**-7 if dtype == torch.bfloat16 else 1e-5, atol=1e-5)
         for rows in range(1, 14):

@@ -1,19 +1,21 @@
-"""Build the CPU kernels once per machine and load them."""
+"""Build the CPU kernels once per machine and load them. Nothing here imports torch before ``load``."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import functools
 import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
-
-import torch  # loads the OpenMP runtime that the kernels share with it
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 HEADERS = ("attention.h", "dots.h", "layer.h", "panels.h", "stack.h", "vectors.h")
@@ -28,6 +30,10 @@ FLAGS = (
     "-fPIC",
     "-shared",
 )
+
+
+_one_build = threading.Lock()
+_compilation: subprocess.Popen[str] | None = None
 
 
 class NativeUnavailable(RuntimeError):
@@ -58,13 +64,43 @@ def _machine() -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
 
 
+def build_in_background() -> None:
+    """Start compiling, if need be, while the caller goes on; ``build`` waits for it. Failures show in ``build`` only."""
+
+    def run() -> None:
+        with contextlib.suppress(NativeUnavailable):
+            build()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    atexit.register(_abandon, thread)
+
+
+def _abandon(thread: threading.Thread) -> None:
+    """Stop a compilation that nobody waits for any more, and let its thread tidy up."""
+    if thread.is_alive() and (running := _compilation) is not None:
+        _stop(running)
+        thread.join(timeout=1.0)
+
+
+def _stop(compiler: subprocess.Popen[str]) -> None:
+    """End a compiler and the processes it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(compiler.pid, signal.SIGTERM)
+
+
 def build() -> Path:
     """Compile the kernels, or return the cached library when source, flags, compiler and CPU are the same."""
+    with _one_build:
+        return _build()
+
+
+def _build() -> Path:
     compiler = find_compiler()
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
     native = "-mcpu=native" if platform.machine().lower() in {"aarch64", "arm64"} else "-march=native"
     sources = [path.read_text(encoding="utf-8") for path in (SOURCE, *map(SOURCE.with_name, HEADERS))]
-    key = "\0".join([*sources, *FLAGS, native, version, _machine(), torch.__version__])
+    key = "\0".join([*sources, *FLAGS, native, version, _machine()])
     target = cache_dir() / f"kernels-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     if target.exists():
         return target
@@ -75,10 +111,9 @@ def build() -> Path:
         raise NativeUnavailable(f"cannot write {target.parent}: {error}") from error
     os.close(handle)
     try:
-        command = [compiler, *FLAGS, native, str(SOURCE), "-o", partial]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode != 0:
-            raise NativeUnavailable(f"{compiler} failed: {(done.stderr.strip().splitlines() or ['no message'])[0]}")
+        code, errors = _compile([compiler, *FLAGS, native, str(SOURCE), "-o", partial])
+        if code != 0:
+            raise NativeUnavailable(f"{compiler} failed: {(errors.strip().splitlines() or ['no message'])[0]}")
         os.replace(partial, target)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NativeUnavailable(f"{compiler} failed: {error}") from error
@@ -87,11 +122,26 @@ def build() -> Path:
     return target
 
 
+def _compile(command: list[str]) -> tuple[int, str]:
+    """(exit code, messages) of the compiler."""
+    global _compilation
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, start_new_session=True) as _compilation:
+        try:
+            _, errors = _compilation.communicate(timeout=300)
+        except BaseException:
+            _stop(_compilation)
+            raise
+        return _compilation.returncode, errors
+
+
 @functools.lru_cache(maxsize=1)
 def load() -> ctypes.CDLL:
     """The loaded kernels. Raises ``NativeUnavailable``."""
     if sys.byteorder != "little":
         raise NativeUnavailable("the kernels need a little-endian CPU")
+    import torch  # noqa: F401 - loads the OpenMP runtime that the kernels share with it
+
     try:
         return ctypes.CDLL(str(build()))
     except OSError as error:

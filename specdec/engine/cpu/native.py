@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ctypes import POINTER, Structure, addressof, c_float, c_int, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from specdec.engine.cpu.arena import Arena
 from specdec.engine.cpu.build import load
 
 SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
@@ -101,10 +102,15 @@ def packed_bytes(module: torch.nn.Linear) -> int:
     return -(-n // BLOCK) * BLOCK * k * module.weight.element_size()
 
 
-def _panels(module: torch.nn.Linear) -> torch.Tensor:
+def arena_for(modules: Iterable[torch.nn.Linear]) -> Arena:
+    """Room for repacked copies of these maps' weights."""
+    return Arena(Arena.room_for([packed_bytes(module) for module in modules]))
+
+
+def _panels(module: torch.nn.Linear, arena: Arena) -> torch.Tensor:
     """A copy of the weight [n, k] in the kernels' order: [ceil(n / 16), k, 16], of the same dtype."""
     n, k = module.weight.shape
-    panels = torch.empty((-(-n // BLOCK), k, BLOCK), dtype=module.weight.dtype)
+    panels = arena.take((-(-n // BLOCK), k, BLOCK), module.weight.dtype)
     _function("pack", panels.dtype)(module.weight.data_ptr(), panels.data_ptr(), n, k)
     return panels
 
@@ -119,12 +125,13 @@ def _linear_spec(module: torch.nn.Linear, panels: torch.Tensor | None) -> _Linea
 class NativeLinear:
     """``x [..., k] -> [..., n]``, each row summed in float32 in an order that does not depend on the other rows.
 
-    ``pack`` keeps a copy of the weight that the kernels read up to twice as fast, and does not see later changes.
+    With an ``arena`` it keeps a copy of the weight there, which the kernels read up to twice as fast and which does not
+    see later changes.
     """
 
-    def __init__(self, module: torch.nn.Linear, *, pack: bool = False) -> None:
+    def __init__(self, module: torch.nn.Linear, arena: Arena | None = None) -> None:
         self.dtype, self.n, self.k = module.weight.dtype, *module.weight.shape
-        panels = _panels(module) if pack else None
+        panels = _panels(module, arena) if arena else None
         self.packed = panels is not None
         self._keep = (module.weight, module.bias, panels)
         self._spec = _linear_spec(module, panels)
@@ -198,14 +205,14 @@ def _convert_mask(mask: torch.Tensor | None, rows: int, queries: int, kv: int) -
 
 
 class NativeLayer:
-    """A decoder layer in two kernel calls, before and after the cache update; ``pack`` as in ``NativeLinear``."""
+    """A decoder layer in two kernel calls, before and after the cache update; ``arena`` as in ``NativeLinear``."""
 
-    def __init__(self, parts: LayerParts, step: StepArguments, *, pack: bool = False) -> None:
-        self.parts, self.step, self.packed = parts, step, pack
+    def __init__(self, parts: LayerParts, step: StepArguments, arena: Arena | None = None) -> None:
+        self.parts, self.step, self.packed = parts, step, arena is not None
         self.dtype = parts.linears["q"].weight.dtype
         self.hidden = parts.linears["q"].weight.shape[1]
         p, zero = parts, Norm(torch.empty(0), 0.0)
-        self._panels = {name: _panels(module) for name, module in p.linears.items()} if pack else {}
+        self._panels = {name: _panels(module, arena) for name, module in p.linears.items()} if arena else {}
         q_norm, k_norm = p.q_norm or zero, p.k_norm or zero
         self._spec = _Layer(
             p.input_norm.scale.data_ptr(),

@@ -56,11 +56,17 @@ __attribute__((noinline)) static void panel_part(const T* panels, int count, con
   switch (rows) {
     case 1: return panel_rows<T, 4 * WIDE, 1>(panels, count, x, k, out);
     case 2: return panel_rows<T, 2 * WIDE, 2>(panels, count, x, k, out);
-    case 3: return panel_rows<T, 2 * WIDE, 3>(panels, count, x, k, out);
+    case 3: return panel_rows<T, WIDE, 3>(panels, count, x, k, out);  // two panels would spill a sum
     case 4: return panel_rows<T, WIDE, 4>(panels, count, x, k, out);
     case 5: return panel_rows<T, WIDE, 5>(panels, count, x, k, out);
     default: return panel_rows<T, WIDE, 6>(panels, count, x, k, out);
   }
+}
+
+// Rows of the next part when `left` are left: even parts of at most 6, or full ones where one or two rows remain.
+static inline int part_rows(int left) {
+  int parts = (left + 5) / 6;
+  return left > 6 && (left % 6 == 1 || left % 6 == 2) ? 6 : (left + parts - 1) / parts;
 }
 
 // sink(m, n, block) for m < M and the blocks of 16 outputs from begin (a multiple of 16) on, the last one perhaps padded
@@ -69,11 +75,11 @@ template <class T, class F>
 static void panel_blocks(const T* panels, int begin, int end, const float* x, int M, int k, F sink) {
   alignas(64) float out[6 * GROUP];
   for (int first = 0; first < M; first += CHUNK) {
-    int rows = std::min<int>(CHUNK, M - first), parts = (rows + 5) / 6;
+    int last = std::min<int>(M, first + CHUNK);
     for (int n = begin; n < end; n += GROUP) {
       int count = std::min<int>(end - n, GROUP);
-      for (int part = 0; part < parts; part++) {
-        int m = first + rows * part / parts, height = first + rows * (part + 1) / parts - m;
+      for (int m = first, height; m < last; m += height) {
+        height = part_rows(last - m);
         panel_part(panels + (int64_t)n * k, count, x + (int64_t)m * k, height, k, out);
         for (int i = 0; i < height; i++)
           for (int j = 0; j < count; j += BLOCK) {
