@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import comb
 from statistics import median
@@ -10,6 +10,7 @@ from statistics import median
 from specdec.bench.samples import Sample
 
 CONFIDENCE = 0.95
+EARLY = 0.998  # to stop before all repeats: many looks may not add up to a twentieth of wrong verdicts
 LOSS = 0.97  # below this share of plain decoding's speed a prompt counts as lost
 SLOWER, FASTER, UNDECIDED = "slower", "faster", "not distinguishable"
 YES, NO, OPEN = "yes", "no", "open"
@@ -62,7 +63,7 @@ class Paired:
         return NO if self.high < LOSS else YES if self.low >= LOSS else OPEN
 
 
-def compare(mine: Sequence[Sample], plain: Sequence[Sample]) -> Paired | None:
+def compare(mine: Sequence[Sample], plain: Sequence[Sample], confidence: float = CONFIDENCE) -> Paired | None:
     """One mode's samples of a prompt against plain decoding's, paired by repeat; None when no repeat has both.
 
     Pairs with a disturbed sample are left out as long as enough others remain: whether others used the CPU does not
@@ -76,7 +77,7 @@ def compare(mine: Sequence[Sample], plain: Sequence[Sample]) -> Paired | None:
     ratios = sorted(a.tokens_per_second / b.tokens_per_second for a, b in pairs if b.tokens_per_second > 0)
     if not ratios:
         return None
-    rank = interval_rank(len(ratios))
+    rank = interval_rank(len(ratios), confidence)
     return Paired(
         mode=mine[0].mode,
         prompt=mine[0].prompt,
@@ -89,3 +90,10 @@ def compare(mine: Sequence[Sample], plain: Sequence[Sample]) -> Paired | None:
         low=ratios[rank - 1] if rank else None,
         high=ratios[-rank] if rank else None,
     )
+
+
+def settled(samples: Sequence[Sample], plain: str, modes: Collection[str]) -> bool:
+    """Whether a prompt's repeats so far show for every mode that it is within the aim, or that it is not."""
+    base = [s for s in samples if s.mode == plain]
+    found = [compare([s for s in samples if s.mode == mode], base, EARLY) for mode in modes if mode != plain]
+    return all(one is not None and one.within_aim != OPEN for one in found)

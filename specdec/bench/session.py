@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from specdec.bench.machine import CpuWatch
+from specdec.bench.paired import settled
 from specdec.bench.samples import BenchPrompt, Mode, ModeFailed, Sample
 
 WARM_UP_TOKENS = 8
@@ -24,6 +26,7 @@ class Plan:
     seed: int = 0
     tries: int = 3
     peer_repeats: int | None = None  # peers run in the first repeats only
+    until_decided: bool = False  # a prompt where every mode of ours is shown to be within the aim, or not, is left out
 
     def takes_part(self, mode: Mode, repeat: int) -> bool:
         return not mode.peer or self.peer_repeats is None or repeat < self.peer_repeats
@@ -36,20 +39,28 @@ def measure(
     on_sample: Callable[[Sample], None] | None = None,
     on_failure: Callable[[ModeFailed], None] | None = None,
 ) -> list[Sample]:
-    """All samples, in the order they were taken. A mode that fails leaves; without ``on_failure`` that is raised."""
+    """All samples, in the order they were taken; the first mode is plain decoding.
+
+    A mode that fails leaves; without ``on_failure`` that is raised.
+    """
     active = Active(modes, plan, on_failure)
     for mode in modes:
         for temperature in plan.temperatures:
             with active.may_leave(mode):
                 mode.generate(prompts[0].token_ids, temperature, plan.seed, WARM_UP_TOKENS)
     samples: list[Sample] = []
+    of_prompt: dict[tuple[float, str], list[Sample]] = defaultdict(list)
     for repeat in range(plan.repeats):
         for temperature in plan.temperatures:
             for number, prompt in enumerate(prompts):
+                before = of_prompt[temperature, prompt.id]
+                if plan.until_decided and settled(before, modes[0].name, [m.name for m in modes if not m.peer]):
+                    continue
                 for mode in active.turn(repeat, number):
                     with active.may_leave(mode):
                         sample = _one(mode, prompt, temperature, plan, repeat)
                         samples.append(sample)
+                        before.append(sample)
                         if on_sample is not None:
                             on_sample(sample)
     return samples
@@ -78,7 +89,7 @@ class Active(Generic[M]):
 
 
 def count(modes: Sequence[Mode], prompts: Sequence[BenchPrompt], plan: Plan) -> int:
-    """Samples that ``measure`` takes."""
+    """Samples that ``measure`` takes at most."""
     runs = sum(plan.takes_part(mode, repeat) for mode in modes for repeat in range(plan.repeats))
     return runs * len(prompts) * len(plan.temperatures)
 

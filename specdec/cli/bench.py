@@ -19,7 +19,7 @@ examples:
   specdec bench
   specdec bench run.yaml -m speculative.num_speculative_tokens=1,2,4,8 --peers none
   specdec bench run.yaml --prompts questions.jsonl --temperatures 0 --batches 1,8,32 --startup
-  specdec bench --repeats 21 --peers none --control             which prompts are slower than plain decoding?
+  specdec bench --repeats 41 --until-decided --peers none       which prompts are slower than plain decoding?
   specdec bench --peers vllm,vllm+ngram --lookup 4 --peer-python vllm=/opt/vllm/bin/python --repeats 9 --peer-repeats 2
 
 A peer that lives in another interpreter is named BASE[-LABEL][+ngram]: BASE chooses its Python and its script (packaged:
@@ -62,6 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peer-timeout", type=_positive, default=600, metavar="S", help="seconds a peer may take (default: 600)"
     )
+    parser.add_argument(
+        "--until-decided", action="store_true",
+        help="leave a prompt out of further repeats when it is clear whether our modes are slower by more than 3 %%",
+    )  # fmt: skip
     parser.add_argument("--control", action="store_true", help="also run plain decoding twice: what noise looks like")
     parser.add_argument(
         "--lookup", type=_counts, default=(3, 10), metavar="K,..", help="k of the peers (default: 3,10)"

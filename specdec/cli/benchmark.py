@@ -30,7 +30,10 @@ def bench(
     from specdec.bench.summary import summarize
 
     repeats = min(args.peer_repeats or args.repeats, args.repeats)
-    plan = Plan(args.temperatures, args.max_tokens, args.repeats, args.seed, peer_repeats=repeats)
+    plan = Plan(
+        args.temperatures, args.max_tokens, args.repeats, args.seed,
+        peer_repeats=repeats, until_decided=args.until_decided,
+    )  # fmt: skip
     first = configs[0][1]
     startup = measure_startup(arguments) if args.startup and not args.multirun else {}
     ours = engine_modes(configs, PLAIN)

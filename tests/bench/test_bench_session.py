@@ -42,6 +42,19 @@ def test_every_mode_runs_a_prompt_before_the_next_prompt():
     assert [s.prompt for s in samples[:4]] == ["a", "a", "b", "b"] and samples[-1].repeat == 1
 
 
+def test_prompts_that_are_decided_are_left_out_of_further_repeats():
+    class Noisy(FakeMode):
+        def generate(self, token_ids, temperature, seed, max_tokens):
+            slow = self.name == "y" and token_ids == (*PROMPTS[0].token_ids, 9) and seed % 2
+            return Sample([0] * max_tokens, (0.2 if slow else 0.1), max_tokens)
+
+    clear, mixed = PROMPTS[0], BenchPrompt("mixed", "mixed", (*PROMPTS[0].token_ids, 9))
+    plan = Plan((0.0,), 4, repeats=14, tries=1, until_decided=True)
+    samples = measure([Noisy("plain", []), Noisy("y", [])], [clear, mixed], plan)
+    taken = [sum(s.prompt == p.id and s.mode == "y" for s in samples) for p in (clear, mixed)]
+    assert taken == [10, 14]
+
+
 def test_a_disturbed_sample_is_taken_again(monkeypatch):
     verdicts = iter([True, True, False] + [True] * 100)
     monkeypatch.setattr(session.CpuWatch, "disturbed", lambda self: next(verdicts))
