@@ -6,6 +6,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+import torch
+
 from specdec.engine.batch import Batch
 from specdec.engine.errors import RequestError, describe
 from specdec.engine.metrics import EngineMetrics
@@ -104,6 +106,7 @@ class Engine:
             self.waiting.remove(request)
         self._end(request, "abort")
 
+    @torch.inference_mode()  # once a step: entering it costs as much as a small operation
     def step(self) -> list[Request]:
         """Advance; returns the requests that emitted tokens or ended."""
         while self.waiting and self.states.num_free:
@@ -191,8 +194,9 @@ class Engine:
             request.token_ids += tokens[: cut.kept]
             self.states.append(request.slot, old, tokens[: cut.kept])
             request.finish_reason, request.stop_reason = cut.finish_reason, cut.stop_reason
-            request.metrics.first_token_time = request.metrics.first_token_time or now
-            request.metrics.counts.record_step(drafted, accepted, cut.kept)
+            metrics = request.metrics
+            metrics.first_token_time = metrics.first_token_time or now
+            metrics.counts.record_step(drafted, accepted, cut.kept)
             self._tell(request, drafted, accepted)
         return rejected
 

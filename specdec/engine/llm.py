@@ -223,14 +223,14 @@ class LLM:
 def _delta(request: Request) -> Delta:
     """What ``request`` has to hand out since the last time."""
     state = request.state
-    text, tokens = state.streamable_text, request.output_token_ids
+    text, first = state.streamable_text, len(request.prompt_token_ids) + state.streamed_tokens
     delta = Delta(
         request_id=request.parent or request.request_id,
         index=request.child,
         text=text[state.streamed_text :],
-        token_ids=tokens[state.streamed_tokens :],
+        token_ids=request.token_ids[first:],
         finish_reason=request.finish_reason,
         error=request.error,
     )
-    state.streamed_text, state.streamed_tokens = len(text), len(tokens)
+    state.streamed_text, state.streamed_tokens = len(text), request.num_output
     return delta

@@ -15,7 +15,7 @@ from specdec.engine.sampling_params import SamplingParams
 SEED_MASK = 2**63 - 1
 
 
-@dataclass
+@dataclass(eq=False)  # two requests are never the same one
 class Request:
     """One sequence on its way through the engine. ``token_ids[:num_computed]`` are in the KV cache."""
 

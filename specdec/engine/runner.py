@@ -44,7 +44,10 @@ class StepTimes:
 
 
 class Runner:
-    """Runs the target over cache slots; knows nothing about queues, text or how requests end."""
+    """Runs the target over cache slots; knows nothing about queues, text or how requests end.
+
+    ``verify`` and ``propose`` run under ``torch.inference_mode``, which the engine's step enters.
+    """
 
     def __init__(
         self,
@@ -102,7 +105,6 @@ class Runner:
             if observer is not None:
                 observer.finish(request)
 
-    @torch.inference_mode()
     def verify(self, requests: Sequence[Request], chunk: int) -> StepResult:
         """Run the forward and decide what every request emits.
 
@@ -167,14 +169,13 @@ class Runner:
             for ids, values, rank in columns
         ]
 
-    @torch.inference_mode()
     def propose(self, batch: Batch, rejected: Sequence[int]) -> None:
         """Let the speculator draft for the requests of ``batch`` that go on; ``rejected`` is per request."""
-        for request in batch.requests:
-            request.drafts, request.draft_logits, request.confidences = [], None, None
         last, aux = self.capture.take() if self.capture is not None else (None, None)
         if self.speculator is None:
             return
+        for request in batch.requests:
+            request.drafts, request.draft_logits, request.confidences = [], None, None
         keep = [i for i, r in enumerate(batch.requests) if not r.finished and r.params.num_speculative_tokens != 0]
         if not keep:
             return
