@@ -100,6 +100,7 @@ def base_values(facts: Mapping[str, Found], draft: DraftCheckpoint, shared: Shar
     values: dict[str, Any] = {f"draft.{name}": found.value for name, found in facts.items()}
     values |= {f"target.{name}": found.value for name, found in {**target.facts, **target.settings}.items()}
     values |= {f"engine.{name}": found.value for name, found in shared.settings.engine.items()}
+    values |= {f"sampling.{name}": found.value for name, found in shared.settings.sampling.items()}
     if "max_model_len" in target.settings:
         values["engine.max_model_len"] = target.settings["max_model_len"].value
     values["draft.same_checkpoint"] = draft.same

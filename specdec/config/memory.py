@@ -8,18 +8,8 @@ from typing import Any
 
 from specdec.config.checkpoint.value import Checkpoint
 from specdec.config.diagnostics import Diagnostic
+from specdec.config.expression_functions import BYTES
 
-BYTES = {
-    "float64": 8,
-    "float32": 4,
-    "float": 4,
-    "float16": 2,
-    "half": 2,
-    "bfloat16": 2,
-    "fp8": 1,
-    "int8": 1,
-    "uint8": 1,
-}
 STORED = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 

@@ -339,3 +339,35 @@ def test_resolving_is_free_of_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("temperature, warned", [(0.0, False), (0.7, True), (None, True)])
+def test_a_file_that_samples_greedily_is_not_warned_of_sampled_text(temperature, warned):
+    document = {
+        "target": {"model": "./t"},
+        "speculative": {
+            "method": "ngram",
+            "num_speculative_tokens": 4,
+            "num_speculative_tokens_per_batch_size": [[1, 8, 4], [9, 32, 2]],
+        },
+        "sampling": {} if temperature is None else {"temperature": temperature},
+    }
+    result = specdec.resolve(document, target_config={"model_type": "llama", "vocab_size": 100})
+    assert ("schedule-sampled-text" in [d.code for d in result.diagnostics]) is warned
+
+
+@pytest.mark.parametrize("dtype, size", [("float32", 4), ("bfloat16", 2), ("float16", 2)])
+def test_kept_draft_logits_have_the_type_of_the_draft(dtype, size):
+    llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 8}
+    llama |= {"num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64}
+    block = {"method": "draft_model", "model": "./d", "num_speculative_tokens": 3, "dtype": dtype}
+    block["draft_sample_method"] = "probabilistic"
+
+    def kept(**changes):
+        document = {"target": {"model": "./t"}, "speculative": {**block, **changes}, "engine": {"max_num_seqs": 4}}
+        config = specdec.resolve(document, target_config=llama, draft_config=llama).unwrap()
+        return config.resources["draft_logits_bytes"]
+
+    assert kept() == 4 * 3 * 100 * size
+    assert kept(rejection_sample_method="coupled") == 0  # the target's own draws decide, no law is looked at
+    assert kept(draft_sample_method="greedy") == 0
