@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from specdec.cli.common import print_findings, split_arguments
+from specdec.cli.common import print_findings
 
 HELP = "explain a method, an option, an error code or a field"
 DESCRIPTION = """Explain a name: a method (dspark), an option of it (dspark.dspark_draft_topk), an option of all methods
@@ -55,12 +55,13 @@ def run(args: argparse.Namespace) -> int:
 
 def why(path: str, items: list[str]) -> int:
     """Print a value's origin, the values it beat, and what it was computed from."""
-    from specdec.cli.resolving import resolve_all
+    from specdec.cli.resolving import resolve_one
     from specdec.config.plan_text import why_text
     from specdec.config.suggest import nearest
 
-    files, overrides = split_arguments(items)
-    _, resolution = next(iter(resolve_all(files[0] if files else None, overrides)))
+    resolution = resolve_one("explain", items)
+    if resolution is None:
+        return 2
     origin = resolution.provenance.get(path)
     if origin is None:
         if resolution.config is None:

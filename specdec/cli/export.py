@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from specdec.cli.common import OVERRIDE_HELP, print_findings, split_arguments
+from specdec.cli.common import OVERRIDE_HELP, print_findings
 
 HELP = "print the flags of another engine for a configuration"
 DESCRIPTION = """Resolve a configuration and write it as vLLM or SGLang flags: names and units converted, and refused, with the
@@ -40,14 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from specdec.cli.common import exit_code
-    from specdec.cli.resolving import resolve_all
+    from specdec.cli.resolving import resolve_one
     from specdec.config.export import export
 
-    files, overrides = split_arguments(args.items)
-    if len(files) > 1:
-        print(f"specdec export: error: one file at a time, got {', '.join(files)}", file=sys.stderr)
+    resolution = resolve_one("export", args.items, strict=args.strict)
+    if resolution is None:
         return 2
-    _, resolution = next(iter(resolve_all(files[0] if files else None, overrides, strict=args.strict)))
     if resolution.config is None:
         print_findings(resolution.diagnostics, stream=sys.stderr)
         return exit_code(resolution.diagnostics, args.strict)

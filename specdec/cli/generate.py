@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from specdec.cli.common import OVERRIDE_HELP, exit_code, print_findings, split_arguments
+from specdec.cli.common import OVERRIDE_HELP, exit_code, print_findings
 from specdec.config.diagnostics import Diagnostic
 from specdec.config.speculative import SpeculativeConfig
 
@@ -41,13 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from specdec.cli.prompts import PromptFileError, read_prompts
-    from specdec.cli.resolving import resolve_all
+    from specdec.cli.resolving import resolve_one
 
-    files, overrides = split_arguments(args.items)
-    if len(files) > 1:
-        print(f"specdec generate: error: one file at a time, got {', '.join(files)}", file=sys.stderr)
+    resolution = resolve_one("generate", args.items)
+    if resolution is None:
         return 2
-    _, resolution = next(iter(resolve_all(files[0] if files else None, overrides)))
     findings = [d for d in resolution.diagnostics if d.severity != "note"]
     print_findings(findings, stream=sys.stderr)
     if resolution.config is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from specdec.cli.common import split_arguments
 from specdec.config.speculative import Resolution
 
 DEFAULT_CONFIG = "default.yaml"
@@ -31,6 +33,16 @@ def resolve_all(
 
     for combination in expand_sweep(overrides):
         yield list(combination), resolve(path, combination, strict=strict)
+
+
+def resolve_one(verb: str, items: Sequence[str], strict: bool = False) -> Resolution | None:
+    """The resolution of one file (or the packaged default) and overrides; None after a message for several files."""
+    files, overrides = split_arguments(items)
+    if len(files) > 1:
+        print(f"specdec {verb}: error: one file at a time, got {', '.join(files)}", file=sys.stderr)
+        return None
+    _, resolution = next(iter(resolve_all(files[0] if files else None, overrides, strict=strict)))
+    return resolution
 
 
 def unread_by_chosen(overrides: Sequence[str]) -> list[str]:

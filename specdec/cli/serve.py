@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 
-from specdec.cli.common import OVERRIDE_HELP, exit_code, print_findings, split_arguments
+from specdec.cli.common import OVERRIDE_HELP, exit_code, print_findings
 
 HELP = "start another engine's server for a configuration"
 DESCRIPTION = """Resolve a configuration, write it as the flags of vLLM or SGLang (see 'specdec export') and start that engine's server
@@ -31,14 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from specdec.cli.resolving import resolve_all
+    from specdec.cli.resolving import resolve_one
     from specdec.config.export import export
 
-    files, overrides = split_arguments(args.items)
-    if len(files) > 1:
-        print(f"specdec serve: error: one file at a time, got {', '.join(files)}", file=sys.stderr)
+    resolution = resolve_one("serve", args.items)
+    if resolution is None:
         return 2
-    _, resolution = next(iter(resolve_all(files[0] if files else None, overrides)))
     findings = [d for d in resolution.diagnostics if d.severity != "note"]
     result = export(resolution.config, args.engine, args.version) if resolution.config is not None else None
     print_findings([*findings, *(result.diagnostics if result else ())], stream=sys.stderr)

@@ -73,6 +73,8 @@ def test_why_names_origin_and_beaten_value(specdec, project):
     assert result.out.splitlines()[0] == "speculative.num_speculative_tokens = 5"
     assert "command line" in result.out and "over: 3 (run.yaml:3" in result.out
     assert specdec("explain", "--why", "speculative.num_speculatve_tokens", "run.yaml").code == 1
+    two = specdec("explain", "--why", "speculative.method", "run.yaml", "other.yaml")
+    assert two.code == 2 and "one file at a time" in two.err
 
 
 def test_pages_fit_a_terminal_and_hold_no_python_or_casts():

@@ -55,6 +55,17 @@ def tables() -> Mapping[str, Any]:
     return data
 
 
+def begin(engine: str, config: SpeculativeConfig, version: str | None) -> tuple[Exported, bool]:
+    """The launcher and what is to say of the engine's version; False when the engine cannot run the method at all."""
+    model = str(config.target.get("model") or config.source.get("target", {}).get("model") or "TARGET")
+    result = Exported(engine, [word.format(model=model) for word in tables()[engine]["launcher"]], [], {})
+    result.diagnostics += version_findings(engine, version, config)
+    refused = refusal(engine, config)
+    if refused is not None:
+        result.diagnostics.append(refused)
+    return result, refused is None
+
+
 def finding(
     code: str, severity: Severity, path: str, message: str, fix: str | None, config: SpeculativeConfig
 ) -> Diagnostic:

@@ -7,15 +7,14 @@ from typing import Any
 
 from specdec.config.export.common import (
     Exported,
+    begin,
     chosen_options,
     finding,
     flag,
-    refusal,
     sampling_findings,
     section_flags,
     stated,
     tables,
-    version_findings,
 )
 from specdec.config.speculative import SpeculativeConfig
 
@@ -25,16 +24,11 @@ TREE = "tree"
 
 def export(config: SpeculativeConfig, version: str | None = None) -> Exported:
     """SGLang's command and flags; errors name every option that has no flag there."""
-    table = tables()[ENGINE]
-    model = str(config.target.get("model") or config.source.get("target", {}).get("model") or "TARGET")
-    result = Exported(ENGINE, [word.format(model=model) for word in table["launcher"]], [], {})
-    result.diagnostics += version_findings(ENGINE, version, config)
-    refused = refusal(ENGINE, config)
-    if refused is not None:
-        result.diagnostics.append(refused)
+    result, runs = begin(ENGINE, config, version)
+    if not runs:
         return result
     algorithm = config.record.engines[ENGINE]["algorithm"]
-    spelling = table["algorithms"][algorithm]
+    spelling = tables()[ENGINE]["algorithms"][algorithm]
     args, found = section_flags(ENGINE, config)
     result.args = [*args, "--speculative-algorithm", algorithm]
     if config.options.get("model") is not None and stated(config, "speculative.model"):

@@ -9,14 +9,13 @@ from typing import Any
 from specdec.config.diagnostics import Diagnostic
 from specdec.config.export.common import (
     Exported,
+    begin,
     chosen_options,
     finding,
-    refusal,
     sampling_findings,
     section_flags,
     stated,
     tables,
-    version_findings,
 )
 from specdec.config.speculative import SpeculativeConfig
 
@@ -29,17 +28,12 @@ V1_ONLY, V2_ONLY = "read by the V1 runner", "read by the V2 runner"
 
 def export(config: SpeculativeConfig, version: str | None = None) -> Exported:
     """vLLM's command and flags; errors name every option that vLLM would refuse or silently ignore."""
-    table = tables()[ENGINE]
-    model = str(config.target.get("model") or config.source.get("target", {}).get("model") or "TARGET")
-    result = Exported(ENGINE, [word.format(model=model) for word in table["launcher"]], [], {})
-    result.diagnostics += version_findings(ENGINE, version, config)
-    refused = refusal(ENGINE, config)
-    if refused is not None:
-        result.diagnostics.append(refused)
+    result, runs = begin(ENGINE, config, version)
+    if not runs:
         return result
     result.settings = speculative_config(config, result.diagnostics)
     args, found = section_flags(ENGINE, config)
-    result.args = [*args, table["speculative"], json.dumps(result.settings, separators=(",", ":"))]
+    result.args = [*args, tables()[ENGINE]["speculative"], json.dumps(result.settings, separators=(",", ":"))]
     result.diagnostics += [*found, *sampling_findings(ENGINE, config)]
     return result
 
