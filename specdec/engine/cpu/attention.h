@@ -36,11 +36,11 @@ struct View { const void* data; int64_t row, head, pos; };        // strides in 
 struct Mask {
   const void* data;
   int64_t row, query;
-  int32_t kind, window;  // kind: 0 causal by position, the last `window` positions if not 0, 1 bool, 2 float32, 3 bfloat16
+  int32_t kind, pad;  // kind: 0 causal by position, 1 bool, 2 float32, 3 bfloat16
 };
 
 static inline float masked(const Mask& k, int64_t at, int j, int visible, float s) {
-  if (k.kind == 0) return j < visible && (k.window == 0 || j >= visible - k.window) ? s : -INFINITY;
+  if (k.kind == 0) return j < visible ? s : -INFINITY;
   if (k.kind == 1) return ((const uint8_t*)k.data)[at + j] ? s : -INFINITY;
   if (k.kind == 2) return s + ((const float*)k.data)[at + j];
   return s + to_float(((const bf16*)k.data)[at + j]);
@@ -53,27 +53,26 @@ static inline int last_visible(const Mask& k, int64_t at, int kv, int visible) {
   return kv;
 }
 
-// MB query rows that share one KV head: out rows are packed and hold sum_j softmax(q . k_j)_j v_j over from <= j < kv;
-// `from` is a multiple of the vector length, so that a position is summed in the same lane whatever the chunk.
+// MB query rows that share one KV head: out rows are packed and hold sum_j softmax(q . k_j)_j v_j over j < kv.
 template <class T, int MB>
 static void attend_rows(int D, const float* const q[MB], const T* keys, int64_t ks, const T* values, int64_t vs,
-                        const Mask& mask, const int64_t* at, const int* visible, int from, int kv, float* const out[MB]) {
-  int end = from;
+                        const Mask& mask, const int64_t* at, const int* visible, int kv, float* const out[MB]) {
+  int end = 0;
   for (int m = 0; m < MB; m++) end = std::max(end, last_visible(mask, at[m], kv, visible[m]));
-  int width = (end - from + LANES - 1) / LANES * LANES;
+  int width = (end + LANES - 1) / LANES * LANES;
   float* xs = score_scratch.need((size_t)MB * (width + D));
   float* s = xs + MB * D;
   for (int m = 0; m < MB; m++) memcpy(xs + m * D, q[m], D * 4);
-  dots(keys, ks, from, end, xs, D, MB, D, [&](int m, int j, float v) { s[(size_t)m * width + j - from] = v; });
+  dots(keys, ks, 0, end, xs, D, MB, D, [&](int m, int j, float v) { s[(size_t)m * width + j] = v; });
   for (int m = 0; m < MB; m++) {
     float* p = s + (size_t)m * width;
     float top = -INFINITY;
-    for (int j = from; j < end; j++) {
-      float& score = p[j - from];
+    for (int j = 0; j < end; j++) {
+      float& score = p[j];
       score = masked(mask, at[m], j, visible[m], score);
       top = std::max(top, score);
     }
-    for (int j = end - from; j < width; j++) p[j] = -INFINITY;
+    for (int j = end; j < width; j++) p[j] = -INFINITY;
     vf total = {};
     for (int j = 0; j < width; j += LANES) {
       vf e = top == -INFINITY ? (vf){} : vexp(load(p + j) - top);
@@ -85,8 +84,8 @@ static void attend_rows(int D, const float* const q[MB], const T* keys, int64_t 
       int blocks = std::min(4, (D - d) / BLOCK);
       vf acc[4][VECS] = {};
       auto add = [&](auto count) {
-        for (int j = from; j < end; j++) {
-          float weight = p[j - from];
+        for (int j = 0; j < end; j++) {
+          float weight = p[j];
           if (weight == 0.0f) continue;  // an unwritten slot may hold anything, even NaN
           for (int b = 0; b < count.value; b++) {
             vf v[VECS];

@@ -125,9 +125,9 @@ static void attn_out(const Layer* L, const float* q, const View* keys, const Vie
       }
       const T* ks = (const T*)keys->data + r * keys->row + kh * keys->head;
       const T* vs = (const T*)values->data + r * values->row + kh * values->head;
-      if (count == 4) attend_rows<T, 4>(D, qs, ks, keys->pos, vs, values->pos, *mask, at, visible, 0, kv, os);
+      if (count == 4) attend_rows<T, 4>(D, qs, ks, keys->pos, vs, values->pos, *mask, at, visible, kv, os);
       else for (int i = 0; i < count; i++)
-        attend_rows<T, 1>(D, qs + i, ks, keys->pos, vs, values->pos, *mask, at + i, visible + i, 0, kv, os + i);
+        attend_rows<T, 1>(D, qs + i, ks, keys->pos, vs, values->pos, *mask, at + i, visible + i, kv, os + i);
     }
 #pragma omp barrier
     linear<T>(L->o, ao, M, [&](int m, int n, float v) { h[(size_t)m * H + n] = v + to_float(x[(size_t)m * H + n]); });

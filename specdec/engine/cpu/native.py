@@ -40,7 +40,7 @@ class _View(Structure):
 
 
 class _Mask(Structure):
-    _fields_ = [("data", c_void_p), ("row", c_int64), ("query", c_int64), ("kind", c_int32), ("window", c_int32)]
+    _fields_ = [("data", c_void_p), ("row", c_int64), ("query", c_int64), ("kind", c_int32), ("pad", c_int32)]
 
 
 _P, _I = c_void_p, c_int

@@ -3,6 +3,7 @@
 // Vectors of 16 floats stay in packed order from norm to norm (see vectors.h), so nothing is shuffled in between. Every
 // request reads and writes its own row of the caches; a query sees what stands at or before its position.
 #pragma once
+#include "causal.h"
 #include "layer.h"
 
 enum { EVERY_THREAD = 16 };  // up to this many rows each thread computes all norms itself, which saves a barrier
@@ -135,20 +136,17 @@ template <class T> static void attend(const Stack* S, const StackLayer& SL, cons
       const T* vs = (const T*)SL.values + B->row[r] * S->row + kh * S->kv_head;
       for (int c = 0; c < rows; c += step) {
         if (task++ % nt != me) continue;
-        const float* qs[4]; float* os[4]; int64_t at[4] = {}; int visible[4];
-        int count = std::min(step, rows - c), from = 0;
+        const float* qs[4]; float* os[4]; Span spans[4];
+        int count = std::min(step, rows - c);
         for (int i = 0; i < count; i++) {
           int t = (c + i) / group, head = kh * group + (c + i) % group;
           size_t offset = ((size_t)(B->first[r] + t) * L->heads + head) * D;
           qs[i] = w.q + offset; os[i] = w.attended + offset;
-          visible[i] = B->start[r] + t + 1;
+          int to = B->start[r] + t + 1;
+          spans[i] = {SL.window ? std::max(0, to - SL.window) : 0, to};
         }
-        // a multiple of the vector length, so that a position is summed in the same lane whatever the chunk
-        if (SL.window) from = std::max(0, visible[0] - SL.window) / LANES * LANES;
-        Mask mask = {nullptr, 0, 0, 0, SL.window};
-        if (count == 4) attend_rows<T, 4>(L->head_dim, qs, ks, D, vs, D, mask, at, visible, from, visible[3], os);
-        else for (int i = 0; i < count; i++)
-          attend_rows<T, 1>(L->head_dim, qs + i, ks, D, vs, D, mask, at, visible + i, from, visible[i], os + i);
+        if (count == 4) attend_spans<T, 4>(D, qs, ks, vs, spans, os);
+        else for (int i = 0; i < count; i++) attend_spans<T, 1>(D, qs + i, ks, vs, spans + i, os + i);
       }
     }
   }
