@@ -12,7 +12,7 @@ from typing import Any
 from specdec.bench.batches import Throughput
 from specdec.bench.paired import CONFIDENCE, FEWEST
 from specdec.bench.samples import Sample
-from specdec.bench.summary import Row
+from specdec.bench.summary import Row, versus
 
 SCHEMA_VERSION = 2
 
@@ -59,7 +59,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def text(results: Results) -> str:
     """The report as Markdown."""
-    parts = [summary_table(results), kinds_table(results), paired_table(results)]
+    parts = [summary_table(results), versus_table(results), kinds_table(results), paired_table(results)]
     if results.throughput:
         parts.append(throughput_table(results))
     if results.startup:
@@ -94,6 +94,17 @@ def summary_table(results: Results) -> str:
             ]
         )
     return table(header, rows)
+
+
+def versus_table(results: Results) -> str:
+    """How many times as fast our modes are as each mode of the peers, prompt by prompt."""
+    peers = [name for name in results.peer_names if any(s.mode == name for s in results.samples)]
+    ours = [row for row in results.rows if row.mode not in peers]
+    rows = []
+    for row in ours:
+        cells = [versus(results.samples, row.mode, peer, row.temperature) for peer in peers]
+        rows.append([row.mode, f"{row.temperature:g}", *(str(cell or "-") for cell in cells)])
+    return table(["times as fast as", "T", *peers], rows) if peers and rows else ""
 
 
 def kinds_table(results: Results) -> str:

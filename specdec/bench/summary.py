@@ -80,6 +80,16 @@ def summarize(samples: Sequence[Sample], plain: str, reference: str | None) -> l
     return rows
 
 
+def versus(samples: Sequence[Sample], mode: str, other: str, temperature: float) -> Spread | None:
+    """Ratios of the speeds of two modes over the prompts that both ran."""
+    speeds: dict[str, dict[str, list[Sample]]] = {mode: defaultdict(list), other: defaultdict(list)}
+    for s in samples:
+        if s.mode in speeds and s.temperature == temperature:
+            speeds[s.mode][s.prompt].append(s)
+    ratios = [p.ratio for p in _paired(speeds[mode], speeds[other])]
+    return Spread.of(ratios) if ratios else None
+
+
 def _speed(samples: Sequence[Sample]) -> float:
     return median(s.tokens_per_second for s in samples)
 

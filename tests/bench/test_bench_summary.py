@@ -46,6 +46,14 @@ def test_ratios_are_medians_over_prompts_and_losses_are_named(samples):
     assert fast.same_as_plain == 3 and rows["plain"].same_as_plain is None
 
 
+def test_our_modes_against_every_peer(samples):
+    results = Results("c", {}, {}, samples, summarize(samples, "plain", None), peer_names=["peer", "never ran"])
+    lines = text(results).splitlines()
+    (header,) = [line for line in lines if line.startswith("| times as fast as")]
+    assert header.split() == ["|", "times", "as", "fast", "as", "|", "T", "|", "peer", "|"]
+    assert any(line.startswith("| fast ") and "4.00 [1.82..4.00]" in line for line in lines)
+
+
 def test_repeats_count_once_per_prompt():
     runs = [sample("plain", "a", s, repeat=i) for i, s in enumerate((1.0, 1.0, 9.0))] + [sample("plain", "b", 2.0)]
     (row,) = summarize(runs, "plain", None)
