@@ -47,9 +47,9 @@ class TransformersMode:
 
     peer = True
 
-    def __init__(self, model: Any, num_drafts: int | None = None) -> None:
+    def __init__(self, model: Any, num_drafts: int | None = None, name: str = "transformers") -> None:
         self.model, self.num_drafts = model, num_drafts
-        self.name = "transformers" if num_drafts is None else f"transformers lookup k={num_drafts}"
+        self.name = name if num_drafts is None else f"{name} lookup k={num_drafts}"
 
     def generate(self, token_ids: Sequence[int], temperature: float, seed: int, max_tokens: int) -> Sample:
         with _ForwardCounter(self.model) as counter:
@@ -113,7 +113,9 @@ class FlashspecMode:
 
 
 def peer_modes(names: Sequence[str], path: str, dtype: torch.dtype, lookup: Sequence[int]) -> list[Any]:
-    """The peers named (``transformers``, ``lookup``, ``flashspec``), sharing one stock model.
+    """The peers named (``transformers``, ``lookup``, ``flashspec``), sharing one stock model in the target's dtype.
+
+    ``transformers-float32`` has a float32 copy: where the processor has no bfloat16 arithmetic that is the faster one.
 
     Raises ``ModuleNotFoundError`` for a peer that is not installed.
     """
@@ -121,10 +123,14 @@ def peer_modes(names: Sequence[str], path: str, dtype: torch.dtype, lookup: Sequ
         return []
     if "flashspec" in names and importlib.util.find_spec("flashspec") is None:
         raise ModuleNotFoundError("flashspec is not installed", name="flashspec")
-    model = load_stock(path, dtype)
     modes: list[Any] = []
+    if "transformers-float32" in names:
+        modes.append(TransformersBatches(load_stock(path, torch.float32), name="transformers-float32"))
+        if len(names) == 1:
+            return modes
+    model = load_stock(path, dtype)
     if "transformers" in names:
-        modes.append(TransformersBatches(model))
+        modes.insert(0, TransformersBatches(model))
     if "lookup" in names:
         modes += [TransformersMode(model, k) for k in lookup]
     if "flashspec" in names:

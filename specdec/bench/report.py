@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from specdec.bench.batches import Throughput
@@ -90,7 +91,7 @@ def summary_table(results: Results) -> str:
                 _share(row.overhead),
                 _share(row.drafting),
                 "-" if row.same_as_plain is None else f"{row.same_as_plain}/{row.prompts}",
-                _losses(row),
+                "-" if row.mode in results.peer_names else _losses(row),
             ]
         )
     return table(header, rows)
@@ -115,7 +116,7 @@ def kinds_table(results: Results) -> str:
         groups.setdefault((s.temperature, s.kind), {}).setdefault(s.mode, []).append(s.tokens_per_second)
     rows = []
     for (temperature, kind), speeds in sorted(groups.items(), key=lambda item: item[0][0]):
-        cells = [f"{sorted(speeds[m])[len(speeds[m]) // 2]:.1f}" if m in speeds else "-" for m in modes]
+        cells = [f"{median(speeds[m]):.1f}" if m in speeds else "-" for m in modes]
         rows.append([kind, f"{temperature:g}", *cells])
     return table(["tokens/s by kind", "T", *modes], rows) if rows else ""
 

@@ -28,7 +28,7 @@ vllm), +ngram runs it once per k of --lookup. It is stopped while others are mea
 writes results.json, samples.csv, summary.csv, paired.csv, report.md and, with matplotlib, plot.png to the output folder;
 also when a peer fails, a run has errors or is interrupted: then with what was measured so far.
 exit codes: 0 fine, 1 the configuration, a run or a peer has errors, 2 something could not be read"""
-PEERS = ("transformers", "lookup", "flashspec")
+PEERS = ("transformers", "transformers-float32", "lookup", "flashspec")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from specdec.cli.main import main
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--peers", "nobody"], 2, "there are: transformers, lookup, flashspec, vllm, none"),
+        (["--peers", "nobody"], 2, "there are: transformers, transformers-float32, lookup, flashspec, vllm, none"),
         (["--peers", "no/body"], 2, "'no/body' is no name of a peer"),
         (["--peers", "vllm-f32"], 2, "--peer-python vllm=/path/to/python"),
         (["--peer-python", "vllm"], 2, "'vllm' is not NAME=VALUE"),
