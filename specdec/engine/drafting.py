@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -87,7 +88,9 @@ def draft_laws(requests: Sequence[Request]) -> torch.Tensor | None:
         return held[0][None]
     k = max(len(r.drafts) for r in requests)
     size = max(1 + max((t for r in requests for t in r.drafts), default=0), *(law.shape[-1] for law in held))
-    laws = held[0].new_full((len(requests), k, size), -torch.inf)
+    # the widest type: rounding a law would verify against another one
+    dtype = functools.reduce(torch.promote_types, (law.dtype for law in held))
+    laws = held[0].new_full((len(requests), k, size), -torch.inf, dtype=dtype)
     for r, request in enumerate(requests):
         if request.draft_logits is not None:
             count, width = request.draft_logits.shape

@@ -119,7 +119,7 @@ class DraftModelSpeculator(BaseSpeculator):
             step=step,
             coupled=self.coupled,
         )
-        if self.probabilistic:
+        if self.probabilistic and not self.coupled:  # coupled verification looks at no law
             for row, values in zip(rows, logits, strict=True):
                 stored[row].append(values)
         return drawn.token_ids.tolist()

@@ -52,6 +52,16 @@ def test_laws_of_mixed_requests():
     assert torch.equal(laws[1, :, :4], full.draft_logits) and (laws[1, :, 4:] == -INF).all()
 
 
+@pytest.mark.parametrize("first, second", [(torch.bfloat16, torch.float32), (torch.float16, torch.bfloat16)])
+def test_laws_of_several_types_are_not_rounded(first, second):
+    requests = [request(), request(1)]
+    for r, dtype in zip(requests, (first, second), strict=True):
+        r.drafts, r.draft_logits = [1], torch.tensor([[0.1, 1e-3, 3.14159, 300.25]]).to(dtype)
+    for order in (requests, requests[::-1]):
+        for law, r in zip(draft_laws(order), order, strict=True):
+            assert torch.equal(law.double(), r.draft_logits.double())
+
+
 def test_no_draft_is_asked_for_that_could_not_be_accepted():
     r = request()
     assert [r.num_drafts_allowed(k) for k in (0, 5, 99)] == [0, 5, 17]

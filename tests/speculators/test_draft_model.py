@@ -200,3 +200,21 @@ def test_vocabularies_that_differ_in_padding(
         plain.append(next_token(plain))
     assert request.tokens == plain
     assert all(0 <= t < min(sizes) for d, _ in request.rounds for t in d)
+
+
+def test_no_logits_are_kept_where_verification_looks_at_none(
+    make_config, make_batch, make_request, tiny_llama, target_handle
+):
+    """The store holds the laws that tokens were drawn from, and nothing in coupled verification."""
+    for mode, kept in (("standard", True), ("block", True), ("coupled", False)):
+        options = {"draft_sample_method": "probabilistic"}
+        model = {"model": tiny_llama(5)[1]}
+        config = make_config(2, options, draft=model, verification={"rejection_sample_method": mode})
+        speculator = DraftModelSpeculator(config, CPU)
+        speculator.load(target_handle(tiny_llama(0)[0]))
+        speculator.start_request(0, torch.tensor([4, 5]))
+        request = make_request(0, [4, 5], 20, 2, 2, temperature=0.9, seed=3)
+        drafts = speculator.propose(make_batch([request], [[4, 5]], [0], [6]))
+        assert len(drafts.token_ids[0]) == 2 and (drafts.logits is not None) is kept
+        if kept:
+            assert drafts.logits.dtype == torch.float32 and drafts.logits.shape == (1, 2, 60)
