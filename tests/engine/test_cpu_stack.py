@@ -182,6 +182,25 @@ def _scaled(output):
     return output
 
 
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.inference_mode()
+def test_512_bit_vectors_compute_the_same(dtype, monkeypatch):
+    """With vectors that the compiler emulates where the CPU has none as wide."""
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-DLANES=16", "-Wno-psabi"))
+    build.load.cache_clear()
+    try:
+        target = make("MistralConfig", dtype, sliding_window=12)
+        stack = native_stack(target)
+        assert stack is not None
+        tokens, cache, once = text(1, 40), cache_of(target), cache_of(target)
+        whole = stack(batch(target, once, {2: (0, tokens)}))[0]
+        parts = [stack(batch(target, cache, {0: (at, tokens[at : at + 5])}))[0] for at in range(0, 40, 5)]
+        assert torch.equal(torch.cat(parts), whole)
+    finally:
+        build.load.cache_clear()
+
+
 def test_an_arena_hands_out_aligned_memory_and_refuses_more_than_it_has():
     arena = Arena(Arena.room_for([100, 64]))
     first, second = arena.take((10, 5), torch.bfloat16), arena.take((16,), torch.float32)

@@ -26,6 +26,7 @@ enum { WIDE = LANES / 8, GROUP = 4 * WIDE * BLOCK };  // outputs of a group; eno
 template <class T, int NP, int MB> static inline void panel_tile(const T* w, const float* x, int k, float* out) {
   vf acc[NP][MB][VECS] = {};
   const int64_t panel = (int64_t)k * BLOCK;
+#pragma GCC unroll 2
   for (int i = 0; i < k; i++) {
     for (int p = 0; p < NP; p++) {
       const T* row = w + p * panel + i * BLOCK;
