@@ -14,6 +14,7 @@ from specdec.engine.adaptive import AdaptiveVerification
 from specdec.engine.controller import DraftController
 from specdec.engine.errors import EngineError
 from specdec.engine.step_costs import NominalCosts
+from specdec.speculators.coupling import emits_own_draws
 from specdec.verify.verifier import Verifier
 
 logger = logging.getLogger(__name__)
@@ -111,6 +112,8 @@ def build_verifier(config: SpeculativeConfig | None) -> Verifier:
     """The verifier a configuration asks for; plain sampling without one."""
     if config is None:
         return Verifier()
+    if emits_own_draws(config):
+        return Verifier("coupled")
     mode = config.get("verification.rejection_sample_method") or "standard"
     options = {name: config.get(f"verification.{value}") for name, value in MODE_OPTIONS.get(mode, {}).items()}
     return Verifier(mode, **{name: value for name, value in options.items() if value is not None})
@@ -119,11 +122,15 @@ def build_verifier(config: SpeculativeConfig | None) -> Verifier:
 def build_controller(max_drafts: int, config: SpeculativeConfig) -> DraftController:
     """Decides per request how many drafts to ask for, so that drafting that does not pay switches itself off.
 
-    Sampled requests decide by nominal costs: their tokens depend on how many were drafted, and equal seeds must give
-    equal outputs.
+    Where tokens depend on how many were drafted, sampled requests decide by nominal costs: equal seeds must give equal
+    outputs.
     """
-    nominal = NominalCosts.of(config)
-    return DraftController(max_drafts, nominal=nominal, is_reproducible=lambda request: request.params.temperature > 0)
+    nominal, is_free = NominalCosts.of(config), emits_own_draws(config)
+    return DraftController(
+        max_drafts,
+        nominal=nominal,
+        is_reproducible=lambda request: request.params.temperature > 0 and not is_free,
+    )
 
 
 def build_adaptive(config: SpeculativeConfig | None) -> AdaptiveVerification | None:

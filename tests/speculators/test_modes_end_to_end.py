@@ -83,6 +83,13 @@ def test_coupled_verification_gives_the_text_of_plain_sampling(name, k, engine, 
     assert completions(llm.generate(PROMPTS[2:3], shaped()[2:3])) == plain[2:3]
 
 
+@pytest.mark.parametrize("name", [name for name in METHODS if "probabilistic" not in name])
+def test_standard_verification_of_drafts_that_are_not_drawn_gives_the_text_of_plain_sampling(name, engine, plain):
+    outputs = engine(name, 3).generate(PROMPTS, shaped())
+    assert completions(outputs) == plain
+    assert sum(o.outputs[0].speculation.drafted for o in outputs) > 0
+
+
 def test_coupled_drafting_shares_the_noise(engine):
     """Drafts drawn with the target's own noise agree with it more often than argmax drafts do."""
     hot = [SamplingParams(temperature=1.0, seed=i, max_tokens=40) for i in range(4)]
