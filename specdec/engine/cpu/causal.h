@@ -68,6 +68,17 @@ static inline void weigh_rows(const float* const p[MB], const Span* spans, const
       for (int i = 0; i < VECS; i++) save(out[m] + d + b * BLOCK + i * LANES, acc[m][b][i] * inv[m]);
 }
 
+// s[m][n] = x[m] . keys[n] of MB rows and `count` keys, NB keys at a time; its own function, so that sums stay in registers.
+template <class T, int NB, int MB>
+__attribute__((noinline)) static void score_rows(const T* keys, int D, int count, const float* x, float* s, int width) {
+  for (int n = 0; n < count; n += NB) {
+    float out[NB][MB];
+    dot_tile<T, NB, MB>(keys + (int64_t)n * D, D, count - n, x, D, D, out);
+    for (int a = 0; a < std::min(NB, count - n); a++)
+      for (int m = 0; m < MB; m++) s[(size_t)m * width + n + a] = out[a][m];
+  }
+}
+
 // MB query rows that share one KV head: out rows are packed and hold sum_j softmax(q . k_j)_j v_j over their spans.
 template <class T, int MB>
 static void attend_spans(int D, const float* const* q, const T* keys, const T* values, const Span* spans, float* const* out) {
@@ -79,7 +90,7 @@ static void attend_spans(int D, const float* const* q, const T* keys, const T* v
   float *s = xs + MB * D, inv[MB];
   const float* p[MB];
   for (int m = 0; m < MB; m++) memcpy(xs + m * D, q[m], D * sizeof(float));
-  dots(keys, D, begin, end, xs, D, MB, D, [&](int m, int j, float v) { s[(size_t)m * width + j - begin] = v; });
+  score_rows<T, (MB == 1 ? 8 : 2), MB>(keys + (int64_t)begin * D, D, end - begin, xs, s, width);
   for (int m = 0; m < MB; m++) {
     float* row = s + (size_t)m * width;
     for (int i = end - begin; i < width; i++) row[i] = 0;
