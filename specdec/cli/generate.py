@@ -70,6 +70,16 @@ def run(args: argparse.Namespace) -> int:
         return 1
 
 
+def json_text(values: dict[str, Any], encoding: str | None) -> str:
+    """One line of JSON; characters are escaped only where ``encoding`` lacks one (half of a surrogate pair, too)."""
+    text = json.dumps(values, ensure_ascii=False)
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(values)
+    return text
+
+
 def refusals(config: SpeculativeConfig, speculate: bool = True) -> list[Diagnostic]:
     """What the embedded engine cannot do of this configuration, with the places where it is written."""
     from specdec.config.embedded import embedded_findings, plain_findings
@@ -103,7 +113,7 @@ def generate(args: argparse.Namespace, config: SpeculativeConfig, prompts: list[
         )  # fmt: skip
         if args.json and not runs:
             for output in outputs:
-                print(json.dumps(output.to_dict(), ensure_ascii=False), flush=True)
+                print(json_text(output.to_dict(), sys.stdout.encoding), flush=True)
         runs.append(Run(label, outputs, seconds))
     if not args.quiet:
         print(summary(runs, config if runs[0].label == config.method else None), file=sys.stderr)

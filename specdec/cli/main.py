@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -79,6 +80,9 @@ def entry() -> None:
     """The console script: ``main``, with Ctrl-C and a closed pipe ending quietly."""
     # imports and records are many objects that stay; looking for garbage among them takes a tenth of a short command
     gc.set_threshold(20_000)
+    for stream in (sys.stdout, sys.stderr):  # a character that the terminal lacks is no reason to lose the rest
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = main()
         sys.stdout.flush()

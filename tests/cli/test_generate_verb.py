@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from specdec.cli.generate import json_text
 from specdec.cli.main import entry
 from specdec.engine.core import Engine
 
@@ -153,6 +154,14 @@ def test_one_bad_request_does_not_take_the_others_down(generate, run_file):
     assert result.code == 1 and "token id 999" in result.err
     assert [len(r["token_ids"]) for r in records] == [12, 0, 12]
     assert records[1]["finish_reason"] == "error" and "token id 999" in records[1]["error"]
+
+
+def test_text_that_cannot_be_encoded_is_escaped(run_file, monkeypatch, capsys):
+    (run_file.parent / "prompts.jsonl").write_text('"w1 \\ud800"\n"w2"\n')
+    assert leave(monkeypatch, run_file, "--prompts", "prompts.jsonl", "--json") == 1
+    bad, good = map(json.loads, capsys.readouterr().out.splitlines())
+    assert "TextEncodeInput" in bad["outputs"][0]["error"] and len(good["outputs"][0]["token_ids"]) == 12
+    assert json_text({"a": "é"}, "ascii") == '{"a": "\\u00e9"}' and json_text({"a": "é"}, "utf-8") == '{"a": "é"}'
 
 
 def test_a_planned_method_is_refused_with_the_ways_out(specdec, project):
