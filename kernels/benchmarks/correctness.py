@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,14 +23,19 @@ TOKEN_MISMATCH_SHARE = 0.02
 
 
 def run(
-    quick: bool = False, device: str = "cuda", backends: tuple[str, str] = ("torch", "triton")
+    quick: bool = False,
+    device: str = "cuda",
+    backends: tuple[str, str] = ("torch", "triton"),
+    until: float = float("inf"),
 ) -> list[dict[str, Any]]:
-    """One row per operation and case: {"op", "case", "equal", "detail"}."""
+    """One row per operation and case: {"op", "case", "equal", "detail"}; no new case after ``until`` (monotonic)."""
     sizes = [(4, 3, 32_003, torch.bfloat16, 3)] if quick else [
         (4, 3, 32_003, torch.bfloat16, 3), (16, 5, 151_936, torch.bfloat16, 0), (3, 7, 262_144, torch.float32, 0)
     ]  # fmt: skip
     out = []
     for num_requests, k, vocab_size, dtype, pad in sizes:
+        if time.monotonic() > until:
+            break
         batch = make_batch(num_requests, k, vocab_size, dtype, device, pad)
         batch.target[0, 5] = float("nan")
         batch.target[k + 1] = -torch.inf

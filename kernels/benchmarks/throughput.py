@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -39,11 +40,16 @@ def copy_bandwidth() -> float:
     return 2 * source.numel() / median_seconds(lambda: target.copy_(source), 10)
 
 
-def run(copy: float, quick: bool = False) -> list[dict[str, Any]]:
-    """One row per operation and size: {"op", "case", "us", "bytes_per_s"}; bytes are what must be read once."""
+def run(quick: bool = False, until: float = float("inf")) -> list[dict[str, Any]]:
+    """One row per operation and size: {"op", "case", "us", "bytes_per_s"}; bytes are what must be read once.
+
+    No new size after ``until`` (monotonic seconds).
+    """
     out = []
     sizes = [(1, 3), (32, 3)] if quick else [(1, 3), (1, 15), (8, 3), (64, 7), (256, 3)]
     for num_requests, k in sizes:
+        if time.monotonic() > until:
+            break
         vocab_size = 151_936
         b = make_batch(num_requests, k, vocab_size, torch.bfloat16, "cuda")
         case = f"R={num_requests} k={k} V={vocab_size} bf16"
