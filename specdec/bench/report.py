@@ -74,7 +74,8 @@ def text(results: Results) -> str:
 
 def summary_table(results: Results) -> str:
     """One line per mode and temperature."""
-    header = ["mode", "T", "tokens/s", "vs plain", f"vs {results.reference or '-'}", "tau", "acceptance"]
+    reference = [f"vs {results.reference}"] if results.reference else []
+    header = ["mode", "T", "tokens/s", "vs plain", *reference, "tau", "acceptance"]
     header += ["overhead", "drafting", "= plain", "losses"]
     rows = []
     for row in results.rows:
@@ -85,7 +86,7 @@ def summary_table(results: Results) -> str:
                 f"{row.tokens_per_second.median:.1f} "
                 f"[{row.tokens_per_second.low:.1f}..{row.tokens_per_second.high:.1f}]",
                 str(row.versus_plain or "-"),
-                str(row.versus_reference or "-"),
+                *([str(row.versus_reference or "-")] if reference else []),
                 str(row.tau) if row.tau.low > 0 else "-",
                 _share(row.acceptance),
                 _share(row.overhead),
@@ -122,16 +123,19 @@ def kinds_table(results: Results) -> str:
 
 
 def paired_table(results: Results) -> str:
-    """Each prompt in each speculative mode against plain decoding, with what the repeats can tell."""
+    """Each prompt in each mode of ours against plain decoding, with what the repeats can tell."""
+    found = [p for row in results.rows for p in row.paired if row.mode not in results.peer_names]
+    if not found:
+        return ""
+    if all(one.low is None for one in found):
+        return f"No verdicts on single prompts: they need {FEWEST} repeats or more (--repeats 15); paired.csv has the ratios."
     rows = []
-    for one in (p for row in results.rows for p in row.paired if row.mode not in results.peer_names):
+    for one in found:
         interval = "-" if one.low is None or one.high is None else f"{one.low:.3f}..{one.high:.3f}"
         speeds = [f"{one.plain:.1f}", f"{one.speed:.1f}", f"{one.ratio:.3f}", interval]
         rows.append(
             [one.prompt, one.mode, f"{one.temperature:g}", *speeds, str(one.pairs), one.verdict, one.within_aim]
         )
-    if not rows:
-        return ""
     header = ["against plain", "mode", "T", "plain tokens/s", "tokens/s", "ratio", f"{CONFIDENCE:.0%} interval"]
     note = (
         "Ratio: median over repeats of the speed over plain decoding just before or after; interval: of that median, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -104,6 +105,7 @@ def test_written_files_agree(samples, tmp_path):
         and "123.4 [100.0..130.0]*" in report
         and "start-up to the first token, warm: 3.2 s" in report
     )
+    assert "No verdicts on single prompts" in report
     assert report.count("|--") >= 3
     assert text(results) in report
 
@@ -115,3 +117,20 @@ def test_plot_shows_drafting_modes_only(samples, tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
     assert not plot([r for r in rows if r.mode == "plain"], {"plain": None}, tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
+
+
+def test_plot_joins_the_ks_of_one_engine_only(samples, tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    drawn = []
+    real = Axes.plot
+    monkeypatch.setattr(
+        Axes, "plot", lambda self, *a, **k: drawn.append((k["label"], len(a[0]))) or real(self, *a, **k)
+    )
+    for one in list(samples):
+        if one.mode == "fast":
+            for name in ("ngram k=2", "ngram k=4", "lookup k=3"):
+                samples.append(replace(one, mode=name))
+    ks = {"plain": None, "peer": None, "fast": None, "ngram k=2": 2, "ngram k=4": 4, "lookup k=3": 3}
+    assert plot(summarize(samples, "plain", None), ks, tmp_path / "plot.png")
+    assert drawn[-2:] == [("ngram, T=0", 2), ("lookup, T=0", 1)]
