@@ -7,6 +7,7 @@ import torch
 from specdec_kernels.philox import host
 from specdec_kernels.philox import reference as philox
 
+from specdec.engine.cpu.rows import native_rows
 from specdec.verify.row_tops import row_tops
 
 BLOCK = 256  # tokens per partial sum; sums of blocks do not depend on how many rows there are
@@ -48,7 +49,11 @@ class RowLaw:
                 self._weights = torch.zeros(len(self.logits), dtype=torch.float32, device=self.logits.device)
                 self._weights[self.argmax()] = 1.0
             else:
-                self._weights = self._scores().exp_()
+                native = native_rows(self.logits)
+                if native is None:
+                    self._weights = self._scores().exp_()
+                else:
+                    self._weights, self._masses = native.weights(self.logits, self.maximum, self.temperature)
         return self._weights
 
     def _scores(self) -> torch.Tensor:
@@ -58,8 +63,9 @@ class RowLaw:
     @property
     def masses(self) -> np.ndarray:
         """Sums of neighbouring weights, see ``block_masses``."""
+        weights = self.weights
         if self._masses is None:
-            self._masses = block_masses(self.weights)
+            self._masses = block_masses(weights)
         return self._masses
 
     @property
@@ -77,6 +83,10 @@ class RowLaw:
 
     def draw(self, u: float) -> int:
         """Inverse CDF in the order of token ids."""
+        if self._weights is None and not self.invalid and self.temperature > 0:
+            native = native_rows(self.logits)
+            if native is not None:
+                return native.sample(self.logits, self.maximum, self.temperature, u)
         return draw_inverse_cdf(self.weights, u, self.masses)
 
     def draw_gumbel(self, key: tuple[int, int, int, int]) -> int:
@@ -111,7 +121,11 @@ def draw_inverse_cdf(weights: torch.Tensor, u: float, masses: np.ndarray | None 
 
     ``masses``: the ``block_masses`` of the weights where they are known.
     """
-    cumulative = (block_masses(weights) if masses is None else masses).cumsum()
+    masses = block_masses(weights) if masses is None else masses
+    native = native_rows(weights)
+    if native is not None:
+        return native.draw(weights, masses, u)
+    cumulative = masses.cumsum()
     goal = u * float(cumulative[-1])
     block = int(cumulative.searchsorted(goal, side="right"))
     if block < len(cumulative):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from specdec.engine.cpu.rows import native_rows
+
 BLOCK = 256
 
 
@@ -34,6 +36,9 @@ def row_tops(rows: torch.Tensor) -> tuple[list[float], list[int]]:
     """Maxima and lowest arg-maxima of rows [N, V]; a row with NaN has maximum NaN and an arbitrary index."""
     if not len(rows):
         return [], []
+    native = native_rows(rows)
+    if native is not None:
+        return native.tops(rows)
     how = _FORMATS.get(rows.dtype) if rows.device.type == "cpu" else None
     found = _by_bits(rows, how) if how is not None else None
     return found or _by_blocks(rows)

@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
-HEADERS = ("attention.h", "causal.h", "dots.h", "layer.h", "panels.h", "stack.h", "vectors.h")
+HEADERS = ("attention.h", "causal.h", "dots.h", "layer.h", "panels.h", "rows.h", "stack.h", "vectors.h")
 # No -ffast-math: reassociated sums would differ between tile shapes, and a row's result would depend on its batch.
 FLAGS = (
     "-std=c++17",
@@ -146,3 +146,8 @@ def load() -> ctypes.CDLL:
         return ctypes.CDLL(str(build()))
     except OSError as error:
         raise NativeUnavailable(f"cannot load the kernels: {error}") from error
+
+
+def loaded() -> ctypes.CDLL | None:
+    """The kernels where they were loaded before; never compiles."""
+    return load() if load.cache_info().currsize else None

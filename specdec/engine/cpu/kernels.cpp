@@ -3,6 +3,7 @@
 // Each output element is summed in an order that depends only on its own row, never on how many rows share the call:
 // a token's logits are bit-identical whether it is verified alone or among drafts.
 #include "layer.h"
+#include "rows.h"
 #include "stack.h"
 
 template <class T> static void linear_rows(const Linear* l, const T* x, T* out, int M, int nt) {
