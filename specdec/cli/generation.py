@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from specdec.cli.progress import GenerationProgress
@@ -22,10 +25,30 @@ def sampling_params(config: SpeculativeConfig) -> Any:
 
 
 def load(config: SpeculativeConfig, speculate: bool) -> Any:
-    """The engine of a configuration; without speculation only the target is loaded."""
-    from specdec.engine.llm import LLM
+    """The engine of a configuration; without speculation only the target is loaded.
 
-    return LLM(speculative_config=config, speculate=speculate)
+    For a process that is a command: see ``light_imports``.
+    """
+    from specdec.engine.cpu.build import build_in_background
+    from specdec.engine.light_imports import light_imports
+
+    gc.disable()  # imports and weights make many objects, and all of them stay
+    try:
+        if may_run_on_cpu(config.engine.get("device")):
+            build_in_background()
+        with light_imports():
+            from specdec.engine.llm import LLM
+
+            return LLM(speculative_config=config, speculate=speculate)
+    finally:
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # so that everything is torn down as ever
+        gc.enable()
+
+
+def may_run_on_cpu(device: str | None) -> bool:
+    """Whether the engine may end up on the CPU; asks the system, because asking torch takes a second."""
+    return device == "cpu" or (device in (None, "auto") and not Path("/dev/nvidiactl").exists())
 
 
 def choose(llm: Any, params: Any, speculate: bool) -> Any:
