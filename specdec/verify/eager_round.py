@@ -12,12 +12,13 @@ from specdec.verify.row_law import RowLaw, draw_gumbel, draw_inverse_cdf, is_fin
 
 
 class EagerRound:
-    """One request's round on target logits [n + 1, V]; at temperature 0 every law is all on the argmax."""
+    """One request's round on rows ``first`` to ``first + n`` of target logits; at temperature 0 a law is all on the argmax."""
 
     def __init__(
         self,
         logits: torch.Tensor,
-        tops: Sequence[tuple[float, int]],
+        tops: tuple[Sequence[float], Sequence[int]],
+        first: int,
         drafts: Sequence[int],
         temperature: float,
         noise: RoundNoise,
@@ -25,7 +26,7 @@ class EagerRound:
         request: int,
         gumbel: bool,
     ) -> None:
-        self.logits, self.tops, self.drafts, self.temperature = logits, tops, drafts, temperature
+        self.logits, self.tops, self.first, self.drafts, self.temperature = logits, tops, first, drafts, temperature
         self.noise, self.draft_laws, self.request, self.gumbel = noise, draft_laws, request, gumbel
         self.one_hot = draft_laws is None or temperature == 0
         self._target: dict[int, RowLaw] = {}
@@ -33,8 +34,13 @@ class EagerRound:
 
     def _row(self, row: int) -> RowLaw:
         if row not in self._target:
-            self._target[row] = RowLaw(self.logits[row], self.temperature, self.tops[row])
+            maximum, token = self._top(row)
+            self._target[row] = RowLaw(self.logits[self.first + row], self.temperature, (maximum, token))
         return self._target[row]
+
+    def _top(self, row: int) -> tuple[float, int]:
+        maxima, tokens = self.tops
+        return maxima[self.first + row], tokens[self.first + row]
 
     def _draft_row(self, row: int) -> RowLaw:
         assert self.draft_laws is not None
@@ -47,7 +53,7 @@ class EagerRound:
         return any(law.invalid for row, law in self._target.items() if row < rows)
 
     def argmax(self, row: int) -> int:
-        maximum, token = self.tops[row]
+        maximum, token = self._top(row)
         return token if is_finite(maximum) else self._row(row).argmax()
 
     def target_prob(self, row: int, token: int) -> float:

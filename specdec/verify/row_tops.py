@@ -34,7 +34,7 @@ _FORMATS = {
 
 def row_tops(rows: torch.Tensor) -> tuple[list[float], list[int]]:
     """Maxima and lowest arg-maxima of rows [N, V]; a row with NaN has maximum NaN and an arbitrary index."""
-    if not len(rows):
+    if not rows.shape[0]:  # len() of a tensor runs Python code
         return [], []
     native = native_rows(rows)
     if native is not None:

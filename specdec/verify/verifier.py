@@ -82,15 +82,15 @@ class Verifier:
             draft_laws = DenseDraftLogits(draft_laws)
         if not self.mode.reads_draft_laws:
             draft_laws = None
-        tops = list(zip(*row_tops(target_logits), strict=True))
+        tops = row_tops(target_logits)
         rows: list[list[int]] = []
         invalid: list[bool] = []
         begin = 0
         for r in range(num_requests):
-            end = begin + 1 + counts[r]
             round_ = EagerRound(
-                target_logits[begin:end],
-                tops[begin:end],
+                target_logits,
+                tops,
+                begin,
                 drafts[r],
                 float(temperature[r]),
                 RoundNoise(int(seeds[r]), int(positions[r]), self.ledger),
@@ -102,7 +102,7 @@ class Verifier:
             emitted = rule(round_)
             invalid.append(round_.invalid(len(emitted)))
             rows.append(emitted)
-            begin = end
+            begin += 1 + counts[r]
         lists = {"token_ids": rows, "num_sampled": [len(row) for row in rows], "invalid": invalid}
         return Verified.of_lists(lists, width=k + 1, device=target_logits.device)
 
@@ -139,7 +139,7 @@ def _drafts_and_counts(
     """Real drafts of each request (up to the first -1), the drafted rows each request owns, and K."""
     is_tensor = isinstance(draft_ids, torch.Tensor)
     ids: Sequence[Sequence[int]] = draft_ids.tolist() if is_tensor else draft_ids
-    num_rows, k = len(target_logits), draft_ids.shape[1] if is_tensor else max(map(len, ids), default=0)
+    num_rows, k = target_logits.shape[0], draft_ids.shape[1] if is_tensor else max(map(len, ids), default=0)
     real = [row[: row.index(-1)] if -1 in row else row for row in ids]
     if num_drafts is not None:
         counts = [int(n) for n in _listed(num_drafts)]
