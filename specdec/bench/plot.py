@@ -51,7 +51,7 @@ def _acceptance(axes: Any, rows: Sequence[Row], lines: Mapping[float, str]) -> N
             color=f"C{number % 10}",
             label=f"{row.mode}, T={row.temperature:g}",
         )
-    axes.set(xlabel="draft position", ylabel="accepted share of drafts", title="acceptance per position")
+    axes.set(xlabel="draft position", ylabel="accepted share of the drafts there", title="acceptance per position")
     axes.set_ylim(-0.03, 1.03)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(alpha=0.3)
