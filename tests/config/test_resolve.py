@@ -348,6 +348,7 @@ def test_a_file_that_samples_greedily_is_not_warned_of_sampled_text(temperature,
         "speculative": {
             "method": "ngram",
             "num_speculative_tokens": 4,
+            "rejection_sample_method": "block",
             "num_speculative_tokens_per_batch_size": [[1, 8, 4], [9, 32, 2]],
         },
         "sampling": {} if temperature is None else {"temperature": temperature},
