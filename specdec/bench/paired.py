@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import comb
+from functools import cache
+from math import exp, log
 from statistics import median
 
 from specdec.bench.samples import Sample
@@ -16,19 +17,35 @@ SLOWER, FASTER, UNDECIDED = "slower", "faster", "not distinguishable"
 YES, NO, OPEN = "yes", "no", "open"
 
 
+@cache
 def interval_rank(n: int, confidence: float = CONFIDENCE) -> int:
-    """Largest r such that the r-th smallest and r-th largest of n values enclose the median with ``confidence``.
+    """Largest r such that the r-th smallest and r-th largest mean of two of n values enclose their centre.
 
-    0 when no two of them do. Sign test: the number of values below the true median is Binomial(n, 1/2), whatever
-    their distribution is.
+    0 when no two of them do. Exact signed-rank law: whichever run of a pair was slowed by noise, it might as well have
+    been the other (who is first alternates), so each rank has either sign with probability 1/2.
     """
-    tail, rank = 0.0, 0
-    while rank < n // 2:
-        tail += comb(n, rank) / 2**n
-        if 2 * tail > 1 - confidence:
-            break
-        rank += 1
-    return rank
+    ways = [1]  # subsets of the ranks 1..n by their sum
+    for rank in range(1, n + 1):
+        longer = ways + [0] * rank
+        for total, number in enumerate(ways):
+            longer[total + rank] += number
+        ways = longer
+    below = 0
+    for r, number in enumerate(ways):
+        below += number
+        if 2 * below > (1 - confidence) * 2**n:
+            return r
+    return 0
+
+
+def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """Hodges-Lehmann interval of the centre of ``values``, widened to their median; None with too few of them."""
+    rank = interval_rank(len(values), confidence)
+    if not rank:
+        return None
+    means = sorted((x + y) / 2 for i, x in enumerate(values) for y in values[i:])
+    middle = median(values)
+    return min(means[rank - 1], middle), max(means[-rank], middle)
 
 
 FEWEST = next(n for n in range(1, 100) if interval_rank(n))  # repeats below which there is no interval
@@ -74,10 +91,10 @@ def compare(mine: Sequence[Sample], plain: Sequence[Sample], confidence: float =
     quiet = [(a, b) for a, b in pairs if not (a.disturbed or b.disturbed)]
     if len(quiet) >= FEWEST:
         pairs = quiet
-    ratios = sorted(a.tokens_per_second / b.tokens_per_second for a, b in pairs if b.tokens_per_second > 0)
+    ratios = [a.tokens_per_second / b.tokens_per_second for a, b in pairs if b.tokens_per_second > 0]
     if not ratios:
         return None
-    rank = interval_rank(len(ratios), confidence)
+    found = interval([log(ratio) for ratio in ratios], confidence)
     return Paired(
         mode=mine[0].mode,
         prompt=mine[0].prompt,
@@ -87,8 +104,8 @@ def compare(mine: Sequence[Sample], plain: Sequence[Sample], confidence: float =
         plain=median(b.tokens_per_second for _, b in pairs),
         speed=median(a.tokens_per_second for a, _ in pairs),
         ratio=median(ratios),
-        low=ratios[rank - 1] if rank else None,
-        high=ratios[-rank] if rank else None,
+        low=exp(found[0]) if found else None,
+        high=exp(found[1]) if found else None,
     )
 
 

@@ -138,8 +138,8 @@ def paired_table(results: Results) -> str:
         )
     header = ["against plain", "mode", "T", "plain tokens/s", "tokens/s", "ratio", f"{CONFIDENCE:.0%} interval"]
     note = (
-        "Ratio: median over repeats of the speed over plain decoding just before or after; interval: of that median, "
-        f"by the sign test (from {FEWEST} repeats on). Within 3 %: yes when the interval is above 0.97, no when below."
+        "Ratio: median over repeats of the speed over plain decoding just before or after, with its interval by the signed "
+        f"ranks of the repeats (from {FEWEST} on). Within 3 %: yes when the interval is above 0.97, no when it is below."
     )
     return table([*header, "pairs", "verdict", "within 3 %"], rows) + "\n\n" + note
 

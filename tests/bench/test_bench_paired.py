@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from specdec.bench.paired import FASTER, FEWEST, NO, OPEN, SLOWER, UNDECIDED, YES, compare, interval_rank
+from specdec.bench.paired import FASTER, FEWEST, NO, OPEN, SLOWER, UNDECIDED, YES, compare, interval, interval_rank
 from specdec.bench.samples import Sample
 
 
@@ -20,20 +20,32 @@ def samples(mode: str, speeds: list[float], disturbed: tuple[int, ...] = ()) -> 
 
 @pytest.mark.parametrize("n", range(1, 13))
 def test_the_rank_is_the_largest_that_covers_by_counting_all_signs(n):
-    """Every pattern of values below or above the true median is equally likely: count those that enclose it."""
+    """Noise that may hit either run: every pattern of signs of the values -n..n (by rank) is equally likely."""
+    magnitudes = [3.0**i for i in range(1, n + 1)]  # no two means of two agree
 
     def coverage(rank: int) -> float:
-        inside = [rank <= sum(below) <= n - rank for below in product((0, 1), repeat=n)]
-        return sum(inside) / len(inside)
+        inside = 0
+        for signs in product((-1, 1), repeat=n):
+            values = [s * m for s, m in zip(signs, magnitudes, strict=True)]
+            above = sum(x + y > 0 for i, x in enumerate(values) for y in values[i:])
+            inside += rank <= above <= n * (n + 1) // 2 - rank
+        return inside / 2**n
 
     rank = interval_rank(n)
     assert rank == 0 or coverage(rank) >= 0.95
-    assert rank == n // 2 or coverage(rank + 1) < 0.95
+    assert coverage(rank + 1) < 0.95
 
 
-@pytest.mark.parametrize(("n", "rank"), [(5, 0), (6, 1), (9, 2), (15, 4), (21, 6), (31, 10), (100, 40)])
+@pytest.mark.parametrize(("n", "rank"), [(5, 0), (6, 1), (7, 3), (8, 4), (10, 9), (15, 26), (20, 53), (25, 90)])
 def test_ranks_of_the_published_tables(n, rank):
     assert interval_rank(n) == rank
+
+
+def test_the_interval_holds_the_median():
+    values = [0.0] * 4 + [5.0] * 5
+    low, high = interval(values)
+    assert low <= 5.0 <= high and interval(values[:5]) is None
+    assert interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) == (1.0, 6.0)
 
 
 def test_six_repeats_are_the_fewest():
@@ -51,7 +63,7 @@ def test_a_plain_mode_against_itself_is_seldom_called_slower_or_faster():
     for _ in range(1000):
         one = compare(samples("a", [speed() for _ in range(15)]), samples("plain", [speed() for _ in range(15)]))
         found.append(one.verdict)
-    assert sum(v != UNDECIDED for v in found) <= 60  # exact level 3.5 %
+    assert 10 <= sum(v != UNDECIDED for v in found) <= 65  # 50 expected
 
 
 def test_pairs_are_by_repeat_so_that_a_slow_spell_of_the_machine_cancels():
