@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -31,6 +32,17 @@ class StepResult:
     batch: Batch
     emitted: list[list[int]]  # accepted drafts and the bonus or correction token; empty while a prompt is unfinished
     invalid: list[bool]  # the target gave no finite logit where one was needed
+
+
+@dataclass
+class _Sampling:
+    """What deciding needs besides logits; gathered before the forward, which leaves nothing else in the caches."""
+
+    where: list[int]  # indices in the batch of the requests to sample for
+    requests: list[Request]
+    offsets: list[int]  # request r owns logit rows offsets[r]:offsets[r + 1]
+    drafts: list[list[int]]
+    inputs: dict[str, Any]  # of the verifier
 
 
 @dataclass
@@ -115,10 +127,11 @@ class Runner:
             if trimmer is not None:
                 trimmer.trim(requests)
         batch = build_batch(self.cache, self.target.layout, requests, chunk, self.target.dtype)
+        sampling = _sampling(batch)
         prepared = time.perf_counter()
         rows = self._forward(batch)
         forwarded = time.perf_counter()
-        result = self._sample(batch, rows)
+        result = self._sample(batch, sampling, rows)
         self.times = StepTimes(prepared - begin, forwarded - prepared, time.perf_counter() - forwarded)
         return result
 
@@ -130,27 +143,14 @@ class Runner:
                 return batch.needed(logits)
         return self.target.logits(batch, self.capture)
 
-    def _sample(self, batch: Batch, rows: torch.Tensor) -> StepResult:
+    def _sample(self, batch: Batch, sampling: _Sampling, rows: torch.Tensor) -> StepResult:
         emitted: list[list[int]] = [[] for _ in batch.requests]
         invalid = [False] * len(emitted)
-        where = [i for i, samples in enumerate(batch.samples) if samples]
+        where, requests, offsets = sampling.where, sampling.requests, sampling.offsets
         if not where:
             return StepResult(batch, emitted, invalid)
-        requests = [batch.requests[i] for i in where]
-        counts = [1 + batch.num_drafts[i] for i in where]
-        offsets = [0]
-        for count in counts:
-            offsets.append(offsets[-1] + count)
-        drafts = [batch.requests[i].drafts if batch.num_drafts[i] else [] for i in where]
-        verified = self.verifier(
-            process_rows(rows, [r.state.sampling for r in requests], offsets, drafts),
-            drafts,
-            temperature=[r.params.temperature for r in requests],
-            seeds=[r.seed for r in requests],
-            positions=[len(r.token_ids) for r in requests],
-            num_drafts=[len(d) for d in drafts],
-            draft_laws=draft_laws(requests),
-        )
+        shaped = process_rows(rows, [r.state.sampling for r in requests], offsets, sampling.drafts)
+        verified = self.verifier(shaped, sampling.drafts, **sampling.inputs)
         columns = zip(*(verified.host(name) for name in ("token_ids", "num_sampled", "invalid")), strict=True)
         for i, (tokens, count, bad) in zip(where, columns, strict=True):
             emitted[i], invalid[i] = tokens[:count], bad
@@ -193,3 +193,18 @@ class Runner:
         if k and self.controller is not None:
             k = min(k, self.controller.choose(request, batch_size))
         return request.num_drafts_allowed(k)
+
+
+def _sampling(batch: Batch) -> _Sampling:
+    where = [i for i, samples in enumerate(batch.samples) if samples]
+    requests = [batch.requests[i] for i in where]
+    drafts = [batch.requests[i].drafts if batch.num_drafts[i] else [] for i in where]
+    inputs = {
+        "temperature": [r.params.temperature for r in requests],
+        "seeds": [r.seed for r in requests],
+        "positions": [len(r.token_ids) for r in requests],
+        "num_drafts": [len(d) for d in drafts],
+        "draft_laws": draft_laws(requests) if requests else None,
+    }
+    offsets = [0, *accumulate(1 + len(d) for d in drafts)]
+    return _Sampling(where, requests, offsets, drafts, inputs)
