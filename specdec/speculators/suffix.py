@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import torch
 
@@ -80,7 +81,7 @@ class SuffixSpeculator(BaseSpeculator):
         if count == 0:
             return Candidate([], [], 0)
         context = self._history.tokens[slot][-self.max_depth :]
-        rules = {"spec_factor": self.spec_factor, "min_probability": self.min_probability}
+        rules: dict[str, Any] = {"spec_factor": self.spec_factor, "min_probability": self.min_probability}
         own = self._own[slot].speculate(context, count, sequence=0, **rules)
         if not shared:
             return own

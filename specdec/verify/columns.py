@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 
 
-class Column:
+class _Column:
     """A tensor field of a dataclass with ``Columns``; of an object made from lists, the tensor is made on first use.
 
     With ``fill`` lists are rows of any length; their tensor [R, K] is padded with it. K is the object's ``width`` where
@@ -34,6 +34,10 @@ class Column:
             tensor = padded(numbers, self.fill, self.dtype, held.device, getattr(held, "width", None))
         held.__dict__[self.name] = tensor
         return tensor
+
+
+# a field's own annotation says what it gives
+Column: Any = _Column
 
 
 class Columns:

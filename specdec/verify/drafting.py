@@ -46,11 +46,9 @@ def draw_drafts(
         slots = torch.full_like(seeds_, slot)
         ids = categorical(logits, t, seeds_, starts_ + step, slots, role, gumbel=gumbel, backend=backend)
         return DrawnDrafts(ids, None)
-    temperature, seeds, starts = (
-        x.tolist() if isinstance(x, torch.Tensor) else x for x in (temperature, seeds, starts)
-    )
+    columns = [x.tolist() if isinstance(x, torch.Tensor) else x for x in (temperature, seeds, starts)]
     tokens, probs = [], []
-    for row, t, seed, start in zip(logits, temperature, seeds, starts, strict=True):
+    for row, t, seed, start in zip(logits, *columns, strict=True):
         law = RowLaw(row, float(t))
         key = (int(seed), int(start) + step, slot, int(role))
         if law.invalid or t == 0:

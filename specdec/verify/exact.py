@@ -20,7 +20,8 @@ class ExactRound:
 
     def __init__(self, target: Model, draft: Model, drafts: Sequence[int], one_hot: bool, tape: Sequence[int]) -> None:
         self.target, self.draft, self.drafts, self.one_hot = target, draft, list(drafts), one_hot
-        self.tape, self.widths, self.probability = list(tape), [], Fraction(1)
+        self.tape, self.probability = list(tape), Fraction(1)
+        self.widths: list[int] = []
 
     def _branch(self, options: list[tuple[Any, Fraction]]) -> Any:
         options = [(value, weight) for value, weight in options if weight]

@@ -26,6 +26,7 @@ class RowLaw:
 
     def __init__(self, logits: torch.Tensor, temperature: float, top: tuple[float, int] | None = None) -> None:
         """``top``: maximum and argmax of the row where they are known."""
+        self._argmax: int | None
         maximum, self._argmax = top or (float(logits.amax()), None)
         if not is_finite(maximum):
             logits = torch.nan_to_num(logits.float(), nan=-torch.inf, posinf=3.0e38, neginf=-torch.inf)

@@ -68,7 +68,7 @@ def _by_blocks(rows: torch.Tensor) -> tuple[list[float], list[int]]:
         top = rows.amax(-1, keepdim=True)
         return top[:, 0].tolist(), (rows == top).to(torch.uint8).argmax(-1).tolist()
     whole = vocab_size // BLOCK * BLOCK
-    parts = [rows[:, :whole].unflatten(1, (-1, BLOCK)).amax(-1)] if whole else []
+    parts = [rows[:, :whole].view(len(rows), -1, BLOCK).amax(-1)] if whole else []
     if whole < vocab_size:
         parts.append(rows[:, whole:].amax(-1, keepdim=True))
     blocks = parts[0] if len(parts) == 1 else torch.cat(parts, 1)  # [N, ceil(V / 256)]

@@ -137,9 +137,12 @@ def _drafts_and_counts(
     num_drafts: Sequence[int] | torch.Tensor | None,
 ) -> tuple[list[Sequence[int]], list[int], int]:
     """Real drafts of each request (up to the first -1), the drafted rows each request owns, and K."""
-    is_tensor = isinstance(draft_ids, torch.Tensor)
-    ids: Sequence[Sequence[int]] = draft_ids.tolist() if is_tensor else draft_ids
-    num_rows, k = target_logits.shape[0], draft_ids.shape[1] if is_tensor else max(map(len, ids), default=0)
+    num_rows, is_tensor = target_logits.shape[0], isinstance(draft_ids, torch.Tensor)
+    ids: Sequence[Sequence[int]]
+    if isinstance(draft_ids, torch.Tensor):
+        ids, k = draft_ids.tolist(), draft_ids.shape[1]
+    else:
+        ids, k = draft_ids, max(map(len, draft_ids), default=0)
     real = [row[: row.index(-1)] if -1 in row else row for row in ids]
     if num_drafts is not None:
         counts = [int(n) for n in _listed(num_drafts)]

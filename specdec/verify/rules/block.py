@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from specdec.verify import laws
 from specdec.verify.round import Round
 
@@ -28,12 +30,12 @@ def block(r: Round) -> list[int]:
     return [*r.drafts[:length], r.draw_residual(length, _residual_law(r, length, rho[length]))]
 
 
-def _residual_mass(r: Round, row: int, rho: object) -> object:
+def _residual_mass(r: Round, row: int, rho: Any) -> Any:
     if r.one_hot:
-        return rho * (1 - r.target_prob(row, r.drafts[row]))  # type: ignore[operator]
+        return rho * (1 - r.target_prob(row, r.drafts[row]))
     return laws.residual(r.target_law(row), r.draft_law(row), rho).sum()
 
 
-def _residual_law(r: Round, row: int, rho: object) -> object:
+def _residual_law(r: Round, row: int, rho: Any) -> Any:
     p = r.target_law(row)
     return laws.without_token(p, r.drafts[row]) if r.one_hot else laws.residual(p, r.draft_law(row), rho)
