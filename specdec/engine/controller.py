@@ -151,7 +151,8 @@ class DraftController:
         return self._by_position.conditional()
 
     def _confidences(self, control: _RequestControl, request: Any) -> Sequence[float]:
-        given, count = request.confidences, len(request.drafts)
+        given: list[float] | None = request.confidences
+        count = len(request.drafts)
         if given is None:
             return self._opinion(control)[:count]
         if any(value != value for value in given):  # nan: some drafts came without

@@ -42,6 +42,14 @@ def test_rows_go_to_the_drafts_that_are_likeliest_to_survive():
     assert choose_lengths([[0.9, 0.9], [], [0.2, 0.1]], [1, 1, 1], costs) == [2, 0, 0]
 
 
+def test_patience_looks_past_a_dear_row_and_a_limit_holds():
+    costs = Table(lambda rows: 1.0 if rows == 1 else 2.0)  # the second row is dear, all further ones are free
+    assert choose_lengths([[0.9] * 6], [1], costs) == [0]
+    assert choose_lengths([[0.9] * 6], [1], costs, patient=True) == [6]
+    assert choose_lengths([[0.9] * 6], [1], costs, patient=True, most=5) == [5]
+    assert choose_lengths([[0.9], [0.8]], [1, 1], Table(lambda rows: 1.0), most=1) == [1, 0]
+
+
 def test_ties_go_to_earlier_steps():
     costs = Table(lambda rows: 1.0 if rows <= 4 else 9.0)
     assert choose_lengths([[1.0, 1.0], [1.0, 1.0]], [1, 1], costs) == [1, 1]
