@@ -89,10 +89,10 @@ def bench(
 
 
 def _write(results: Any, num_drafts: dict[str, int | None], folder: Path, with_plot: bool) -> None:
-    from specdec.bench import report
+    from specdec.bench import files, report
 
     print(report.text(results))
-    paths = report.write(results, folder)
+    paths = files.write(results, folder)
     if with_plot:
         paths += _plot(results.rows, num_drafts, folder / "plot.png")
     print("wrote " + ", ".join(map(str, paths)), file=sys.stderr)

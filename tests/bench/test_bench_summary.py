@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from specdec.bench.batches import Throughput
+from specdec.bench.files import write
 from specdec.bench.plot import plot
-from specdec.bench.report import Results, text, write
+from specdec.bench.report import Results, text
 from specdec.bench.samples import Sample
 from specdec.bench.summary import summarize
 

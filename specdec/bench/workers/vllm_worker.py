@@ -3,7 +3,8 @@
 Needs the standard library and vLLM only. Questions come on standard input, one object a line; each gets one answer on
 the standard output that the process started with. Everything vLLM prints there is sent to standard error instead.
 ``load`` {model, dtype, num_drafts, max_model_len, max_num_seqs, options} -> {engine, settings};
-``generate`` {prompts, temperature, seed, max_tokens} -> {token_ids, seconds, first_token_seconds, forwards, drafted, accepted}.
+``generate`` {prompts, temperature, seed, max_tokens}
+-> {token_ids, seconds, first_token_seconds, forwards, drafted, accepted}.
 """
 
 from __future__ import annotations
