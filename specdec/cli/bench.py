@@ -73,6 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batches", type=_counts, default=(), metavar="N,..", help="also measure throughput, e.g. 1,8,32"
     )
+    parser.add_argument(
+        "--batch-repeats", type=_positive, metavar="N", help="runs of each batch (default: --repeats, at most 3)"
+    )
     parser.add_argument("--startup", action="store_true", help="also time start-up, with warm and with empty caches")
     parser.add_argument("--raw", action="store_true", help="do not use the tokenizer's chat template")
     parser.add_argument("--seed", type=int, default=0)

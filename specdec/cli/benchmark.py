@@ -6,6 +6,7 @@ import argparse
 import shlex
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def bench(
         args.temperatures, args.max_tokens, args.repeats, args.seed,
         peer_repeats=repeats, until_decided=args.until_decided,
     )  # fmt: skip
+    batch_plan = replace(plan, repeats=args.batch_repeats or min(args.repeats, 3))
     first = configs[0][1]
     startup = measure_startup(arguments) if args.startup and not args.multirun else {}
     ours = engine_modes(configs, PLAIN)
@@ -68,6 +70,7 @@ def bench(
             "max_tokens": plan.max_tokens,
             "repeats": plan.repeats,
             "peer_repeats": plan.peer_repeats,
+            "batch_repeats": batch_plan.repeats,
             "seed": plan.seed,
             "dtype": str(target.dtype),
         },
@@ -78,7 +81,7 @@ def bench(
         failures=opened.failures,
     )
     try:
-        ended = _measure(results, modes, prompts, plan, args.batches)
+        ended = _measure(results, modes, prompts, plan, args.batches, batch_plan)
     finally:
         for mode in opened.modes:
             mode.close()
@@ -98,7 +101,9 @@ def _write(results: Any, num_drafts: dict[str, int | None], folder: Path, with_p
     print("wrote " + ", ".join(map(str, paths)), file=sys.stderr)
 
 
-def _measure(results: Any, modes: list[Any], prompts: list[Any], plan: Any, batches: tuple[int, ...]) -> int:
+def _measure(
+    results: Any, modes: list[Any], prompts: list[Any], plan: Any, batches: tuple[int, ...], batch_plan: Any
+) -> int:
     """Fill in the samples and the throughput; an engine's error or an interrupt ends it with what there is."""
     from specdec.bench.batches import measure_batches
     from specdec.bench.progress import Progress
@@ -107,7 +112,7 @@ def _measure(results: Any, modes: list[Any], prompts: list[Any], plan: Any, batc
     from specdec.engine.errors import EngineError
 
     able = [mode for mode in modes if hasattr(mode, "generate_together")]
-    progress = Progress(count(modes, prompts, plan) + (count(able, batches, plan) if batches else 0))
+    progress = Progress(count(modes, prompts, plan) + count(able, batches, batch_plan))
 
     def keep(sample: Sample) -> None:
         results.samples.append(sample)
@@ -121,7 +126,7 @@ def _measure(results: Any, modes: list[Any], prompts: list[Any], plan: Any, batc
     try:
         measure(modes, prompts, plan, keep, leave)
         still = [mode for mode in able if not any(f.startswith(f"{mode.name}: ") for f in results.failures)]
-        measure_batches(still, prompts, batches, plan, progress.advance, leave, results.throughput)
+        measure_batches(still, prompts, batches, batch_plan, progress.advance, leave, results.throughput)
     except EngineError as error:
         results.failures.append(str(error))
         progress.say(f"specdec bench: error: {error}")

@@ -74,7 +74,7 @@ def test_a_peer_that_dies_leaves_and_the_run_ends_with_what_was_measured(bench, 
 
 
 def test_batches_of_peers_stand_beside_ours(bench):
-    code, results = bench("--limit", "1", "--batches", "1,3", "--repeats", "2", "--peer-repeats", "1")
+    code, results = bench("--limit", "1", "--batches", "1,3", "--batch-repeats", "2", "--repeats", "1")
     assert code == 0
     found = {(t["mode"], t["batch"]): len(t["speeds"]) for t in results["throughput"]}
     assert found == {
