@@ -44,8 +44,8 @@ class LLM:
             of a configuration file, or what ``specdec.resolve`` returned.
         max_model_len: longest prompt plus output; None = as long as the target allows and half the free memory holds.
         max_num_seqs: requests that run together. max_num_batched_tokens: prompt tokens of one prefill forward.
-        compile: False keeps decode steps out of CUDA graphs. accelerate: False leaves a loaded target as transformers
-            runs it on the CPU; a model in memory is never changed.
+        compile: False keeps decode steps out of CUDA graphs and, on the CPU, leaves a loaded target as transformers
+            runs it, as ``accelerate`` = False does; a model in memory is never changed.
         adaptive_drafting: False always drafts k tokens, even where that does not pay.
         speculate: False takes the settings of ``speculative_config`` but decodes the target plainly.
         verifier, speculator, controller: ready-made parts, instead of those the configuration names; a ready-made
@@ -92,13 +92,13 @@ class LLM:
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise EngineError(f"{name} is {value!r}; allowed: an integer of at least 1")
         tokenizer = tokenizer if tokenizer is not None else settings.get("tokenizer")
-        where = settings.get("device") or "auto"
+        where, compiled = settings.get("device") or "auto", settings.get("compile", True)
         if isinstance(model, (str, Path)):
             kind = settings.get("dtype") or "auto"
             self.target = load_target(
                 model, dtype=kind, device=where, tokenizer=tokenizer, revision=settings.get("revision")
             )
-            if accelerate and self.target.device.type == "cpu":
+            if accelerate and compiled and self.target.device.type == "cpu":
                 accelerate_in_place(self.target.model, max_batch=slots)
         else:
             self.target = prepare_target(model, device=where, tokenizer=tokenizer)
@@ -111,9 +111,8 @@ class LLM:
             speculator = init_speculator(config, self.target.device, states)
             if adaptive_drafting and controller is None:
                 controller = build_controller(speculator.num_speculative_tokens, speculator.config)
-        graphs = settings.get("compile", True)
         verifier, adaptive = verifier or build_verifier(config), build_adaptive(config)
-        runner = Runner(self.target, states, verifier, speculator, controller, adaptive, graphs)
+        runner = Runner(self.target, states, verifier, speculator, controller, adaptive, compiled)
         if speculator is not None:
             speculator.load(self.target.handle(self.max_model_len, runner.cache))
         self.engine = Engine(self.target, runner, states, settings.get("seed") or 0, batched)

@@ -102,6 +102,17 @@ def test_a_resolution_a_chain_and_torch_objects(folder, plain):
         LLM(str(folder), max_model_len="long")
 
 
+def test_compiled_kernels_can_be_turned_off(folder, tmp_path):
+    from specdec.engine.accelerate import acceleration
+
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        f"target: {{model: {folder}, max_model_len: 64}}\nspeculative: {NGRAM}\nengine: {{compile: false}}\n"
+    )
+    for off in (LLM(speculative_config=file), LLM(str(folder), max_model_len=64, compile=False)):
+        assert acceleration(off.target.model) is None
+
+
 def test_a_block_with_a_model_in_memory(tiny):
     llm = LLM(tiny("llama"), NGRAM, max_model_len=64)
     want = LLM(tiny("llama"), max_model_len=64).generate([3, 3, 3], GREEDY)[0].outputs[0].token_ids
