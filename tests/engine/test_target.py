@@ -29,6 +29,20 @@ def test_a_directory_of_safetensors(tiny, tmp_path):
     assert not llm.target.model.training
 
 
+def test_a_hub_id_in_the_local_cache(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    folder, revision = tmp_path / "models--someone--tiny", "a" * 40
+    tiny("llama").save_pretrained(folder / "snapshots" / revision)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(revision)
+    assert locate("someone/tiny") == locate("someone/tiny", "main") == folder / "snapshots" / revision
+    params = SamplingParams(temperature=0.0, max_tokens=6)
+    loaded = LLM("someone/tiny", max_model_len=64, compile=False).generate([1, 2, 3], params)[0].outputs[0].token_ids
+    assert loaded == LLM(tiny("llama"), max_model_len=64).generate([1, 2, 3], params)[0].outputs[0].token_ids
+    with pytest.raises(TargetError, match="not a hub id in the local cache"):
+        locate("someone/tiny", "other-branch")
+
+
 def test_missing_weights_are_named(tiny, tmp_path):
     from safetensors.torch import load_file, save_file
 
