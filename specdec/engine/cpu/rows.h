@@ -58,6 +58,7 @@ static inline v8 exp8(v8 x) {
   static const float terms[] = {0.00139304355252534151077271f, 0.00833336077630519866943359f,
                                 0.0416664853692054748535156f, 0.166666671633720397949219f, 0.5f};
   v8 u = (v8){} + 0.000198527617612853646278381f;
+#pragma GCC unroll 5
   for (float term : terms) u = fma8(u, s, (v8){} + term);
   u = 1.0f + fma8(s * s, u, s);
   i8 q = __builtin_convertvector(whole, i8), half = q >> 1;
