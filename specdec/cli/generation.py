@@ -31,7 +31,10 @@ def load(config: SpeculativeConfig, speculate: bool) -> Any:
     """
     from specdec.engine.cpu.build import build_in_background
     from specdec.engine.light_imports import light_imports
+    from specdec.engine.locate import locate
 
+    if model := config.target.get("model"):
+        locate(model, config.target.get("revision"))  # a name that leads nowhere is told before seconds of imports
     gc.disable()  # imports and weights make many objects, and all of them stay
     try:
         if may_run_on_cpu(config.engine.get("device")):
