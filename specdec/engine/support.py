@@ -31,11 +31,6 @@ def check_supported(config: Any) -> Any:
     name = _name(config)
     if getattr(config, "is_encoder_decoder", False):
         raise TargetError(f"{name} is an encoder-decoder; the embedded engine runs decoders; {WAY_OUT}")
-    if getattr(config, "is_decoder", None) is False:
-        raise TargetError(
-            f"{name} is an encoder: its config.json says is_decoder: false, so its tokens see the ones behind them; the "
-            "embedded engine runs decoders; name a causal language model"
-        )
     cls = model_class(config)
     text = config.get_text_config(decoder=True)
     if getattr(cls, "_is_stateful", False):

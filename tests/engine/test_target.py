@@ -69,7 +69,6 @@ def config_of(kind, **values):
         ("Lfm2Config", {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}, "conv"),
         ("Llama4TextConfig", {}, "chunked_attention"),
         ("T5Config", {}, "encoder-decoder"),
-        ("BertConfig", {}, "is an encoder"),
         ("ViTConfig", {}, "not a causal language model"),
     ],
 )

@@ -23,14 +23,17 @@ template <class T> static void pack(const T* w, T* panels, int n, int k) {
 enum { WIDE = LANES / 8, GROUP = 4 * WIDE * BLOCK };  // outputs of a group; enough accumulators to hide the latency of an addition
 
 // out[m][GROUP]: NP blocks of 16 outputs, x[m] . w of NP panels that lie one after another.
-template <class T, int NP, int MB> static inline void panel_tile(const T* w, const float* x, int k, float* out) {
+template <class T, int NP, int MB, bool ONCE>
+static inline void panel_tile(const T* w, const float* x, int k, float* out) {
   vf acc[NP][MB][VECS] = {};
   const int64_t panel = (int64_t)k * BLOCK;
 #pragma GCC unroll 2
   for (int i = 0; i < k; i++) {
     for (int p = 0; p < NP; p++) {
       const T* row = w + p * panel + i * BLOCK;
-      __builtin_prefetch(row + AHEAD * BLOCK);
+      // weights that are read once must not push everything else out of the caches
+      if (ONCE) __builtin_prefetch(row + AHEAD * BLOCK, 0, 0);
+      else __builtin_prefetch(row + AHEAD * BLOCK);
       vf wv[VECS];
       read_block(row, wv);
       for (int m = 0; m < MB; m++) {
@@ -44,23 +47,23 @@ template <class T, int NP, int MB> static inline void panel_tile(const T* w, con
       for (int v = 0; v < VECS; v++) save(out + m * GROUP + p * BLOCK + v * LANES, acc[p][m][v]);
 }
 
-template <class T, int NP, int MB>
+template <class T, bool ONCE, int NP, int MB>
 static void panel_rows(const T* panels, int count, const float* x, int k, float* out) {
   int n = 0;
-  for (; n + NP * BLOCK <= count; n += NP * BLOCK) panel_tile<T, NP, MB>(panels + (int64_t)n * k, x, k, out + n);
-  for (; n < count; n += BLOCK) panel_tile<T, 1, MB>(panels + (int64_t)n * k, x, k, out + n);
+  for (; n + NP * BLOCK <= count; n += NP * BLOCK) panel_tile<T, NP, MB, ONCE>(panels + (int64_t)n * k, x, k, out + n);
+  for (; n < count; n += BLOCK) panel_tile<T, 1, MB, ONCE>(panels + (int64_t)n * k, x, k, out + n);
 }
 
 // out[m][GROUP] of up to 6 rows of x and up to GROUP outputs: the only place where tiles are instantiated.
-template <class T>
+template <class T, bool ONCE>
 __attribute__((noinline)) static void panel_part(const T* panels, int count, const float* x, int rows, int k, float* out) {
   switch (rows) {
-    case 1: return panel_rows<T, 4 * WIDE, 1>(panels, count, x, k, out);
-    case 2: return panel_rows<T, 2 * WIDE, 2>(panels, count, x, k, out);
-    case 3: return panel_rows<T, WIDE, 3>(panels, count, x, k, out);  // two panels would spill a sum
-    case 4: return panel_rows<T, WIDE, 4>(panels, count, x, k, out);
-    case 5: return panel_rows<T, WIDE, 5>(panels, count, x, k, out);
-    default: return panel_rows<T, WIDE, 6>(panels, count, x, k, out);
+    case 1: return panel_rows<T, ONCE, 4 * WIDE, 1>(panels, count, x, k, out);
+    case 2: return panel_rows<T, ONCE, 2 * WIDE, 2>(panels, count, x, k, out);
+    case 3: return panel_rows<T, ONCE, WIDE, 3>(panels, count, x, k, out);  // two panels would spill a sum
+    case 4: return panel_rows<T, ONCE, WIDE, 4>(panels, count, x, k, out);
+    case 5: return panel_rows<T, ONCE, WIDE, 5>(panels, count, x, k, out);
+    default: return panel_rows<T, ONCE, WIDE, 6>(panels, count, x, k, out);
   }
 }
 
@@ -81,7 +84,8 @@ static void panel_blocks(const T* panels, int begin, int end, const float* x, in
       int count = std::min<int>(end - n, GROUP);
       for (int m = first, height; m < last; m += height) {
         height = part_rows(last - m);
-        panel_part(panels + (int64_t)n * k, count, x + (int64_t)m * k, height, k, out);
+        auto part = height == M ? panel_part<T, true> : panel_part<T, false>;
+        part(panels + (int64_t)n * k, count, x + (int64_t)m * k, height, k, out);
         for (int i = 0; i < height; i++)
           for (int j = 0; j < count; j += BLOCK) {
             vf block[VECS];
