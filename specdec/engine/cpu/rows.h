@@ -1,5 +1,6 @@
 // Rows of logits [n]: their tops, softmax weights and draws, the fast forms of those in specdec/verify.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -16,8 +17,12 @@ static inline v8 load8(const bf16* p) {
   return (v8)(__builtin_convertvector(h, i8) << 16);
 }
 
-// Lowest index of the maximum; the maximum is NaN where the row holds one.
-template <class T> static int64_t row_top(const T* x, int64_t n, float* maximum) {
+enum { ROW_ALONE = 16384 };  // work on fewer numbers is not worth a second thread
+
+struct Top { float value; bool nan; int64_t token; };
+
+// Maximum of the numbers that are not NaN, and its lowest index.
+template <class T> static Top row_top(const T* x, int64_t n) {
   v8 best[4]; i8 bad = {};
   for (v8& b : best) b = (v8){} - INFINITY;
   int64_t i = 0;
@@ -31,7 +36,6 @@ template <class T> static int64_t row_top(const T* x, int64_t n, float* maximum)
   for (int j = 0; j < 4; j++) for (int l = 0; l < 8; l++) top = best[j][l] > top ? best[j][l] : top;
   for (int l = 0; l < 8; l++) nan |= bad[l] != 0;
   for (; i < n; i++) { float v = to_float(x[i]); nan |= v != v; top = v > top ? v : top; }
-  *maximum = nan ? NAN : top;
   int64_t token = 0;
   for (; token + 32 <= n; token += 32) {
     i8 hit = {};
@@ -41,7 +45,30 @@ template <class T> static int64_t row_top(const T* x, int64_t n, float* maximum)
     if (any) break;
   }
   while (token < n && to_float(x[token]) != top) token++;
-  return token < n ? token : 0;
+  return {top, nan, token < n ? token : 0};
+}
+
+// Tops of rows; the maximum is NaN where the row holds one. Threads share out the rows, or the parts of a single one.
+template <class T>
+static void row_tops(const T* x, int64_t stride, int64_t rows, int64_t n, float* maxima, int64_t* tokens, int nt) {
+  if (rows * n <= ROW_ALONE) nt = 1;
+  int64_t parts = rows == 1 ? nt : 1, part = (n + parts - 1) / parts;
+  std::vector<Top> tops(rows * parts);
+#pragma omp parallel for num_threads(nt) schedule(static) if (nt > 1)
+  for (int64_t i = 0; i < rows * parts; i++) {
+    int64_t begin = std::min(n, i % parts * part);
+    tops[i] = row_top(x + i / parts * stride + begin, std::min(n, begin + part) - begin);
+    tops[i].token += begin;
+  }
+  for (int64_t r = 0; r < rows; r++) {
+    Top best = tops[r * parts];
+    for (int64_t i = r * parts + 1; i < (r + 1) * parts; i++) {
+      if (tops[i].value > best.value) { best.value = tops[i].value; best.token = tops[i].token; }
+      best.nan |= tops[i].nan;
+    }
+    maxima[r] = best.nan ? NAN : best.value;
+    tokens[r] = best.token;
+  }
 }
 
 static inline v8 fma8(v8 a, v8 b, v8 c) {
@@ -82,7 +109,8 @@ template <class T> static float block_weights(const T* x, int64_t count, float m
 }
 
 template <class T>
-static void row_weights(const T* x, int64_t n, float maximum, float temperature, float* weights, double* masses) {
+static void row_weights(const T* x, int64_t n, float maximum, float temperature, float* weights, double* masses, int nt) {
+#pragma omp parallel for num_threads(nt) schedule(static) if (nt > 1 && n > ROW_ALONE)
   for (int64_t first = 0; first < n; first += ROW_BLOCK)
     masses[first / ROW_BLOCK] =
         block_weights(x + first, n - first < ROW_BLOCK ? n - first : ROW_BLOCK, maximum, temperature, weights + first);
@@ -112,25 +140,25 @@ template <class F> static int64_t row_draw(int64_t n, const double* masses, doub
 }
 
 // A draw that keeps nothing but the sums of the blocks.
-template <class T> static int64_t row_sample(const T* x, int64_t n, float maximum, float temperature, double u) {
-  static thread_local std::vector<double> masses;
-  float held[ROW_BLOCK];
-  masses.resize((n + ROW_BLOCK - 1) / ROW_BLOCK);
-  auto weigh = [&](int64_t b, int64_t size) {
-    masses[b] = block_weights(x + b * ROW_BLOCK, size, maximum, temperature, held);
-    return held;
+template <class T> static int64_t row_sample(const T* x, int64_t n, float maximum, float temperature, double u, int nt) {
+  std::vector<double> masses((n + ROW_BLOCK - 1) / ROW_BLOCK);
+  auto weigh = [&](int64_t b, float* held) {
+    int64_t first = b * ROW_BLOCK, size = n - first < ROW_BLOCK ? n - first : ROW_BLOCK;
+    return block_weights(x + first, size, maximum, temperature, held);
   };
-  for (int64_t b = 0; b < (int64_t)masses.size(); b++) weigh(b, n - b * ROW_BLOCK < ROW_BLOCK ? n - b * ROW_BLOCK : ROW_BLOCK);
-  return row_draw(n, masses.data(), u, weigh);
+#pragma omp parallel for num_threads(nt) schedule(static) if (nt > 1 && n > ROW_ALONE)
+  for (int64_t b = 0; b < (int64_t)masses.size(); b++) { float held[ROW_BLOCK]; masses[b] = weigh(b, held); }
+  float held[ROW_BLOCK];
+  return row_draw(n, masses.data(), u, [&](int64_t b, int64_t) { weigh(b, held); return held; });
 }
 
 #define EXPORT_ROWS(T, SUFFIX)                                                                                      \
-  extern "C" void row_tops_##SUFFIX(const T* x, int64_t stride, int64_t rows, int64_t n, float* maxima, int64_t* tokens) { \
-    for (int64_t r = 0; r < rows; r++) tokens[r] = row_top(x + r * stride, n, maxima + r); }                         \
-  extern "C" void row_weights_##SUFFIX(const T* x, int64_t n, float m, float t, float* weights, double* masses) {    \
-    row_weights(x, n, m, t, weights, masses); }                                                                    \
-  extern "C" int64_t row_sample_##SUFFIX(const T* x, int64_t n, float m, float t, double u) {                       \
-    return row_sample(x, n, m, t, u); }
+  extern "C" void row_tops_##SUFFIX(const T* x, int64_t stride, int64_t rows, int64_t n, float* maxima, int64_t* tokens, int nt) { \
+    row_tops(x, stride, rows, n, maxima, tokens, nt); }                                                            \
+  extern "C" void row_weights_##SUFFIX(const T* x, int64_t n, float m, float t, float* weights, double* masses, int nt) { \
+    row_weights(x, n, m, t, weights, masses, nt); }                                                                \
+  extern "C" int64_t row_sample_##SUFFIX(const T* x, int64_t n, float m, float t, double u, int nt) {                \
+    return row_sample(x, n, m, t, u, nt); }
 EXPORT_ROWS(float, f32)
 EXPORT_ROWS(bf16, bf16)
 extern "C" int64_t row_draw_f32(const float* weights, int64_t n, const double* masses, double u) {

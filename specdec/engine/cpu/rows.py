@@ -6,7 +6,7 @@ After a forward has streamed all weights through the caches, every further opera
 from __future__ import annotations
 
 import functools
-from ctypes import c_double, c_float, c_int64, c_void_p
+from ctypes import c_double, c_float, c_int, c_int64, c_void_p
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ from specdec.engine.cpu import build
 BLOCK = 256  # must equal ROW_BLOCK in rows.h
 _SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _ARGUMENTS: dict[str, tuple[list[Any], Any]] = {
-    "row_tops": ([c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p], None),
-    "row_weights": ([c_void_p, c_int64, c_float, c_float, c_void_p, c_void_p], None),
-    "row_sample": ([c_void_p, c_int64, c_float, c_float, c_double], c_int64),
+    "row_tops": ([c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_int], None),
+    "row_weights": ([c_void_p, c_int64, c_float, c_float, c_void_p, c_void_p, c_int], None),
+    "row_sample": ([c_void_p, c_int64, c_float, c_float, c_double, c_int], c_int64),
     "row_draw": ([c_void_p, c_int64, c_void_p, c_double], c_int64),
 }
 
@@ -37,19 +37,21 @@ class NativeRows:
         """Maxima and lowest arg-maxima of rows [N, V]; the maximum of a row with NaN is NaN."""
         count, size = rows.shape
         maxima, tokens = (c_float * count)(), (c_int64 * count)()
-        self._tops(rows.data_ptr(), rows.stride(0), count, size, maxima, tokens)
+        self._tops(rows.data_ptr(), rows.stride(0), count, size, maxima, tokens, torch.get_num_threads())
         return list(maxima), list(tokens)
 
     def weights(self, row: torch.Tensor, maximum: float, temperature: float) -> tuple[torch.Tensor, np.ndarray]:
         """exp((row - maximum) / temperature) [V], and the sums of its blocks."""
         size = row.shape[0]
         weights, masses = torch.empty(size), np.empty(-(-size // BLOCK))
-        self._weights(row.data_ptr(), size, maximum, temperature, weights.data_ptr(), masses.ctypes.data)
+        self._weights(
+            row.data_ptr(), size, maximum, temperature, weights.data_ptr(), masses.ctypes.data, torch.get_num_threads()
+        )
         return weights, masses
 
     def sample(self, row: torch.Tensor, maximum: float, temperature: float, u: float) -> int:
         """The draw from those weights, without keeping them."""
-        return int(self._sample(row.data_ptr(), row.shape[0], maximum, temperature, u))
+        return int(self._sample(row.data_ptr(), row.shape[0], maximum, temperature, u, torch.get_num_threads()))
 
     def draw(self, weights: torch.Tensor, masses: np.ndarray, u: float) -> int:
         """Inverse CDF of weights [V] with the sums of their blocks; -1 where there is no mass."""
