@@ -14,6 +14,7 @@ from specdec.verify.draft_laws import DenseDraftLogits, DraftLaws, dense_logits
 from specdec.verify.eager_round import EagerRound
 from specdec.verify.modes import Mode, make_mode
 from specdec.verify.noise import NoiseLedger, RoundNoise
+from specdec.verify.row_law import is_finite
 from specdec.verify.row_tops import row_tops
 
 
@@ -76,6 +77,8 @@ class Verifier:
                 raise ValueError(f"{name} has {len(values)} values for {num_requests} requests; give one per request")
         if self.mode.kernel is not None and self.ledger is None and use_triton(target_logits, self.backend):
             return self._on_device(target_logits, draft_ids, num_drafts, draft_laws, temperature, seeds, positions)
+        if not isinstance(draft_ids, torch.Tensor) and not any(draft_ids) and target_logits.shape[0] == num_requests:
+            return self._without_drafts(target_logits, _listed(temperature), _listed(seeds), _listed(positions))
         drafts, counts, k = _drafts_and_counts(target_logits, draft_ids, num_drafts)
         temperature, seeds, positions = _listed(temperature), _listed(seeds), _listed(positions)
         if isinstance(draft_laws, torch.Tensor):
@@ -105,6 +108,25 @@ class Verifier:
             begin += 1 + counts[r]
         lists = {"token_ids": rows, "num_sampled": [len(row) for row in rows], "invalid": invalid}
         return Verified.of_lists(lists, width=k + 1, device=target_logits.device)
+
+    def _without_drafts(
+        self, logits: torch.Tensor, temperature: list[float], seeds: list[int], positions: list[int]
+    ) -> Verified:
+        """The target's own draw in each row [R, V], which is what every rule emits when nothing was drafted."""
+        tops = row_tops(logits)
+        rows: list[list[int]] = []
+        invalid: list[bool] = []
+        for r, (maximum, token) in enumerate(zip(*tops, strict=True)):
+            if temperature[r] > 0 or not is_finite(maximum):
+                noise = RoundNoise(int(seeds[r]), int(positions[r]), self.ledger)
+                round_ = EagerRound(logits, tops, r, (), float(temperature[r]), noise, None, r, self.gumbel)
+                token = round_.draw_target(0)
+                invalid.append(round_.invalid(1))
+            else:
+                invalid.append(False)
+            rows.append([token])
+        lists = {"token_ids": rows, "num_sampled": [1] * len(rows), "invalid": invalid}
+        return Verified.of_lists(lists, width=1, device=logits.device)
 
     def _on_device(
         self,

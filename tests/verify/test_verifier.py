@@ -53,6 +53,23 @@ def test_no_drafts_is_plain_sampling_and_temperature_zero_argmax():
     assert out.token_ids[1, 0] == RowLaw(x[1], 0.9).draw(_target_uniform(1, 7))
 
 
+@pytest.mark.parametrize("draw", ["inverse_cdf", "gumbel"])
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_without_drafts_are_what_the_rules_emit_for_them(mode, draw):
+    x = logits(6)
+    x[3, :] = -math.inf
+    x[4, 5] = math.nan
+    temperature, options = [0.0, 0.7, 1.5, 0.7, 0.0, 0.7], {"rates": [0.5]} if mode == "synthetic" else {}
+    settings = {"temperature": temperature, "seeds": list(range(6)), "positions": [3, 9, 4, 4, 4, 4]}
+    verifier = Verifier(mode, draw=draw, **options)
+    short, by_rule = verifier(x, [[]] * 6, **settings), verifier(x, torch.empty((6, 0), dtype=torch.int64), **settings)
+    for name in ("token_ids", "num_sampled", "invalid"):
+        assert getattr(short, name).tolist() == getattr(by_rule, name).tolist()
+    assert short.invalid.tolist() == [False, False, False, True, False, False]
+    with pytest.raises(ValueError, match="target rows"):
+        verifier(x, [[]] * 5, **{key: values[:5] for key, values in settings.items()})
+
+
 def _target_uniform(seed, position):
     from specdec_kernels.philox.words import uniform
 
