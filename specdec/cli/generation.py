@@ -7,6 +7,7 @@ import gc
 import sys
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ def load(config: SpeculativeConfig, speculate: bool) -> Any:
     from specdec.engine.light_imports import light_imports
     from specdec.engine.locate import locate
 
+    if find_spec("torch") is None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
     if model := config.target.get("model"):
         locate(model, config.target.get("revision"))  # a name that leads nowhere is told before seconds of imports
     gc.disable()  # imports and weights make many objects, and all of them stay

@@ -42,7 +42,9 @@ def test_every_mode_runs_a_prompt_before_the_next_prompt():
     assert [s.prompt for s in samples[:4]] == ["a", "a", "b", "b"] and samples[-1].repeat == 1
 
 
-def test_prompts_that_are_decided_are_left_out_of_further_repeats():
+def test_prompts_that_are_decided_are_left_out_of_further_repeats(monkeypatch):
+    monkeypatch.setattr(session.CpuWatch, "disturbed", lambda self: False)
+
     class Noisy(FakeMode):
         def generate(self, token_ids, temperature, seed, max_tokens):
             slow = self.name == "y" and token_ids == (*PROMPTS[0].token_ids, 9) and seed % 2
