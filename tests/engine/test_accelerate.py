@@ -21,15 +21,6 @@ WHOLE_LAYERS = ["LlamaConfig", "Qwen2Config", "Qwen3Config", "MistralConfig"]
 LINEARS_ONLY = ["GraniteConfig", "Gemma3TextConfig", "Olmo2Config", "CohereConfig", "PhiConfig"]
 
 
-def native() -> bool:
-    """Whether this machine has a compiler; without one every model must stay stock."""
-    try:
-        build.load()
-    except NativeUnavailable:
-        return False
-    return True
-
-
 def make(name: str, dtype: torch.dtype = torch.float32, **changes):
     torch.manual_seed(0)
     config = getattr(transformers, name)(**(SMALL | changes))
@@ -60,7 +51,7 @@ def test_float32_logits_equal_stock(name):
     report = acceleration(model)
     for ours, theirs in zip(decode(model, ids, (9, 1, 4, 1, 2, 7)), stock, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * float(theirs.abs().max()))
-    if native():
+    if build.available():
         assert report.layers == (3 if name in WHOLE_LAYERS else 0)
         assert report.linears >= 1
     else:
@@ -94,7 +85,7 @@ def test_a_row_does_not_depend_on_the_width_or_the_batch(dtype, share, monkeypat
     monkeypatch.setattr(module, "PACKED_SHARE", share)
     model = make("LlamaConfig", dtype)
     accelerate(model)
-    if not native():
+    if not build.available():
         return
     assert (acceleration(model).packed_bytes > 0) == (share > 0)
     ids = torch.randint(0, 97, (3, 43))
@@ -106,7 +97,7 @@ def test_a_row_does_not_depend_on_the_width_or_the_batch(dtype, share, monkeypat
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
 def test_repacked_weights_give_the_same_products(dtype, bias):
-    if not native():
+    if not build.available():
         return
     torch.manual_seed(0)
     for n, k in ((1, 16), (17, 48), (97, 64), (200, 80)):  # panels of 16 outputs: whole, partial, several at once
@@ -153,7 +144,7 @@ def test_explicit_masks_with_rows_of_different_length(kind):
 def test_a_masked_slot_may_hold_nan():
     model = make("LlamaConfig")
     accelerate(model)
-    if not native():
+    if not build.available():
         return
     ids = torch.randint(0, 97, (1, 8))
     with torch.inference_mode():

@@ -12,7 +12,6 @@ from specdec.engine.batch import Batch
 from specdec.engine.capture import HiddenStateCapture
 from specdec.engine.cpu import build
 from specdec.engine.cpu.arena import Arena
-from specdec.engine.cpu.build import NativeUnavailable
 from specdec.engine.kv_cache import SlotCache
 from specdec.engine.target import Target, prepare_target
 
@@ -35,15 +34,7 @@ def make(name: str, dtype: torch.dtype = torch.float32, **changes) -> Target:
     return target
 
 
-def native() -> bool:
-    try:
-        build.load()
-    except NativeUnavailable:
-        return False
-    return True
-
-
-needs_compiler = pytest.mark.skipif(not native(), reason="the kernels need a C++ compiler")
+needs_compiler = pytest.mark.skipif(not build.available(), reason="the kernels need a C++ compiler")
 
 
 def batch(target: Target, cache: SlotCache, rows: dict[int, tuple[int, list[int]]], drafts: int | None = None) -> Batch:

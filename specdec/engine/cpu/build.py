@@ -151,3 +151,12 @@ def load() -> ctypes.CDLL:
 def loaded() -> ctypes.CDLL | None:
     """The kernels where they were loaded before; never compiles."""
     return load() if load.cache_info().currsize else None
+
+
+def available() -> bool:
+    """Whether the kernels are, or can be, built and loaded here."""
+    try:
+        load()
+    except NativeUnavailable:
+        return False
+    return True

@@ -103,7 +103,7 @@ template <class T> static void store_head(const float* x, int D, T* out) {
   }
 }
 
-struct Work { float *q, *attended, *h, *hn, *gate, *up, *proj; int request_of, M; };
+struct Work { float *q, *attended, *h, *hn, *gate, *up, *proj; int M; };
 
 // Queries of token m from proj [M, q | k | v]; keys and values go to the request's cache row.
 template <class T>
