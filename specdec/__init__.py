@@ -16,7 +16,7 @@ _EXPORTS = {
     "Diagnostic": "specdec.config.diagnostics",
     "Origin": "specdec.config.diagnostics",
     "LLM": "specdec.engine.llm",
-    "SamplingParams": "specdec.engine.sampling_params",
+    "SamplingParams": "specdec.engine.sampling.sampling_params",
 }
 __all__ = [
     "LLM",
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from specdec.config.resolve import resolve
     from specdec.config.speculative import Resolution, SpeculativeConfig
     from specdec.engine.llm import LLM
-    from specdec.engine.sampling_params import SamplingParams
+    from specdec.engine.sampling.sampling_params import SamplingParams
 
 
 def __getattr__(name: str) -> Any:

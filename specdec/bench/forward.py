@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from specdec.engine.accelerate import accelerate, native_stack
-from specdec.engine.batch import Batch
-from specdec.engine.kv_cache import SlotCache
-from specdec.engine.target import Target, load_target, prepare_target
+from specdec.model.accelerate import accelerate, native_stack
+from specdec.model.batch import Batch
+from specdec.model.kv_cache import SlotCache
+from specdec.model.target import Target, load_target, prepare_target
 
 WIDTHS = (1, 2, 4, 6, 8, 9, 13, 16)
 

@@ -7,8 +7,7 @@ import statistics
 import time
 
 import torch
-
-from specdec.engine.cpu.native import NativeLinear, arena_for
+from specdec_kernels.cpu.native import NativeLinear, arena_for
 
 LAYERS = 30
 SHAPES = ((576, 3072), (1536, 576), (576, 960))  # inputs, outputs: the maps of a 135M-parameter decoder layer

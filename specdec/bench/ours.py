@@ -48,8 +48,8 @@ class EngineMode:
         return sum(len(o.outputs[0].token_ids) for o in outputs), time.perf_counter() - start
 
     def _run(self, prompts: Sequence[Sequence[int]], temperature: float, seed: int, max_tokens: int) -> list[Any]:
-        from specdec.engine.errors import EngineError
-        from specdec.engine.sampling_params import SamplingParams
+        from specdec.engine.sampling.sampling_params import SamplingParams
+        from specdec.errors import EngineError
 
         params = [
             SamplingParams(temperature=temperature, seed=seed + i, max_tokens=max_tokens, ignore_eos=True)

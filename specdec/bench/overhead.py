@@ -43,7 +43,7 @@ def step_times(llm: Any, prompts: Sequence[Any], params: Any) -> dict[bool, list
 
 def rows(llm: Any, name: str, prompts: Sequence[Any], temperature: float, max_tokens: int) -> list[list[str]]:
     """A row per kind of step that occurred."""
-    from specdec.engine.sampling_params import SamplingParams
+    from specdec.engine.sampling.sampling_params import SamplingParams
 
     params = SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=1, ignore_eos=True)
     table = []

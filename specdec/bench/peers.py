@@ -16,7 +16,7 @@ def load_stock(path: str, dtype: torch.dtype) -> Any:
     """An untouched copy of the target, as transformers loads it."""
     from transformers import AutoModelForCausalLM
 
-    from specdec.engine.locate import quiet_transformers
+    from specdec.model.load.locate import quiet_transformers
 
     with quiet_transformers():
         model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True, trust_remote_code=False)

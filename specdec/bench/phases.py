@@ -16,10 +16,10 @@ from typing import Any
 
 # part -> the functions that do it, found where they are called
 PARTS = {
-    "conversion of the checkpoint": [("specdec.engine.target", "converted_directory")],
-    "tokenizer": [("specdec.engine.target", "_load_tokenizer")],
+    "conversion of the checkpoint": [("specdec.model.target", "converted_directory")],
+    "tokenizer": [("specdec.model.target", "_load_tokenizer")],
     "weights": [("specdec.engine.llm", "load_target")],
-    "waiting for the kernels": [("specdec.engine.accelerate", "load")],
+    "waiting for the kernels": [("specdec.model.accelerate", "load")],
     "repacking for the kernels": [("specdec.engine.llm", "accelerate_in_place")],
     "prompt": [("specdec.engine.runner", "Runner.verify")],
 }
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
     """Run ``specdec generate`` with ``arguments``; returns its exit code."""
     clock, start = Clock(), time.perf_counter()
     from specdec.cli.main import main as command
-    from specdec.engine import light_imports
+    from specdec.model.load import light_imports
 
     stock = light_imports.light_imports
 

@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
             return 1
     from specdec.bench.startup import StartupError
     from specdec.cli.benchmark import bench
-    from specdec.engine.errors import EngineError
+    from specdec.errors import EngineError
 
     try:
         return bench(args, configs, items, [*files, *overrides], external)

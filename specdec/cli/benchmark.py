@@ -109,7 +109,7 @@ def _measure(
     from specdec.bench.progress import Progress
     from specdec.bench.samples import ModeFailed, Sample
     from specdec.bench.session import count, measure
-    from specdec.engine.errors import EngineError
+    from specdec.errors import EngineError
 
     able = [mode for mode in modes if hasattr(mode, "generate_together")]
     progress = Progress(count(modes, prompts, plan) + count(able, batches, batch_plan))

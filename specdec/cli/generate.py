@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
     except PromptFileError as error:
         print(f"specdec generate: error: {error}", file=sys.stderr)
         return 2
-    from specdec.engine.errors import EngineError
-    from specdec.engine.sampling_params import SamplingParamsError
+    from specdec.engine.sampling.sampling_params import SamplingParamsError
+    from specdec.errors import EngineError
 
     try:
         return generate(args, config, prompts)

@@ -19,7 +19,7 @@ PROGRESS_FROM = 2  # requests; a single one streams
 
 def sampling_params(config: SpeculativeConfig) -> Any:
     """The file's ``sampling:`` section as ``SamplingParams``."""
-    from specdec.engine.sampling_params import SamplingParams
+    from specdec.engine.sampling.sampling_params import SamplingParams
 
     given = {name: value for name, value in config.sampling.to_dict().items() if value is not None}
     return SamplingParams(**given)
@@ -30,9 +30,10 @@ def load(config: SpeculativeConfig, speculate: bool) -> Any:
 
     For a process that is a command: see ``light_imports``.
     """
-    from specdec.engine.cpu.build import build_in_background
-    from specdec.engine.light_imports import light_imports
-    from specdec.engine.locate import locate
+    from specdec_kernels.cpu.build import build_in_background
+
+    from specdec.model.load.light_imports import light_imports
+    from specdec.model.load.locate import locate
 
     if find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")

@@ -83,8 +83,8 @@ def tune(args: argparse.Namespace) -> int:
         prompts = read_prompts(args.prompt, args.prompts, sys.stdin)
     except PromptFileError as error:
         return fail(str(error), 2)
-    from specdec.engine.errors import EngineError
-    from specdec.engine.sampling_params import SamplingParamsError
+    from specdec.engine.sampling.sampling_params import SamplingParamsError
+    from specdec.errors import EngineError
 
     try:
         measured = measure(resolution.config, prompts, chat=not args.raw)
@@ -100,8 +100,8 @@ def tune(args: argparse.Namespace) -> int:
 def measure(config: Any, prompts: list[Any], chat: bool) -> Measured:
     """Acceptance and costs over all prompts, one request at a time; a plain and a drafting run of each."""
     from specdec.cli.generation import sampling_params
-    from specdec.engine.errors import EngineError
     from specdec.engine.llm import LLM
+    from specdec.errors import EngineError
 
     llm = LLM(speculative_config=config, adaptive_drafting=False)
     drafting = sampling_params(config).replace(n=1, num_speculative_tokens=None)

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from specdec.engine.batch import build_batch
-from specdec.engine.kv_cache import SlotCache
-from specdec.engine.target import Target, load_target
+from specdec.model.batch import build_batch
+from specdec.model.kv_cache import SlotCache
+from specdec.model.target import Target, load_target
 
 _FEW = 8  # pending tokens that may ride along in a forward of drafting rows
 _CHUNK = 1024  # tokens of one catch-up forward

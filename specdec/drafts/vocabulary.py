@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from specdec.engine.errors import EngineError
+from specdec.errors import EngineError
 
 _SPACE_MARKS = ("Ġ", "▁")  # byte-level BPE and SentencePiece write a leading space so
 

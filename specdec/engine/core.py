@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 import torch
 
-from specdec.engine.batch import Batch
-from specdec.engine.errors import RequestError, describe
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.requests import Request, RequestStates, derive_seed
 from specdec.engine.runner import Runner, StepResult
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.sampling_params import SamplingParams
 from specdec.engine.state import RequestState
-from specdec.engine.target import Target
+from specdec.errors import RequestError, describe
+from specdec.model.batch import Batch
+from specdec.model.target import Target
 
 
 class Engine:

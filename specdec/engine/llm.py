@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from specdec.config.speculative import Resolution, SpeculativeConfig
-from specdec.engine.accelerate import accelerate as accelerate_in_place
 from specdec.engine.core import Engine
-from specdec.engine.errors import EngineError, RequestError
-from specdec.engine.memory import choose_max_model_len
 from specdec.engine.outputs import Delta, RequestOutput
 from specdec.engine.prompts import Prompt, tokenize
 from specdec.engine.report import labels, request_output
 from specdec.engine.requests import Request, RequestStates
 from specdec.engine.runner import Runner
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.sampling_params import SamplingParams
 from specdec.engine.setup import build_adaptive, build_controller, build_verifier, resolve_speculative
-from specdec.engine.target import load_target, prepare_target
+from specdec.errors import EngineError, RequestError
+from specdec.model.accelerate import accelerate as accelerate_in_place
+from specdec.model.memory import choose_max_model_len
+from specdec.model.target import load_target, prepare_target
 from specdec.speculators.init import init_speculator
 
 SpeculativeSetting = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from specdec.engine.errors import RequestError
+from specdec.errors import RequestError
 
 # text, token ids, {"prompt": text}, {"prompt_token_ids": ids} or {"messages": [{"role", "content"}, ...]}
 Prompt = str | Sequence[int] | Mapping[str, Any]

@@ -10,7 +10,7 @@ import torch
 
 from specdec.engine.metrics import RequestMetrics
 from specdec.engine.outputs import TokenLogprob
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.sampling_params import SamplingParams
 
 SEED_MASK = 2**63 - 1
 

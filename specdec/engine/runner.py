@@ -10,18 +10,18 @@ from typing import Any
 
 import torch
 
-from specdec.engine.adaptive import AdaptiveVerification
-from specdec.engine.batch import Batch, build_batch
-from specdec.engine.capture import HiddenStateCapture
-from specdec.engine.drafting import draft_laws, hand_out, propose_batch
-from specdec.engine.graphs import DecodeGraphs
-from specdec.engine.k_schedule import KSchedule
-from specdec.engine.kv_cache import SlotCache
+from specdec.engine.exchange import draft_laws, hand_out, propose_batch
 from specdec.engine.outputs import TokenLogprob
+from specdec.engine.policy.adaptive import AdaptiveVerification
 from specdec.engine.requests import Request, RequestStates
-from specdec.engine.sampling import gather_logprobs, process_rows
-from specdec.engine.target import Target
+from specdec.engine.sampling.rows import gather_logprobs, process_rows
+from specdec.model.batch import Batch, build_batch
+from specdec.model.capture import HiddenStateCapture
+from specdec.model.graphs import DecodeGraphs
+from specdec.model.kv_cache import SlotCache
+from specdec.model.target import Target
 from specdec.speculators.base import BaseSpeculator
+from specdec.speculators.k_schedule import KSchedule
 from specdec.verify.verifier import Verifier
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from specdec.config.embedded import embedded_findings, plain_findings
 from specdec.config.render import render_text
 from specdec.config.speculative import Resolution, SpeculativeConfig
-from specdec.engine.adaptive import AdaptiveVerification
-from specdec.engine.controller import DraftController
-from specdec.engine.errors import EngineError
-from specdec.engine.step_costs import NominalCosts
+from specdec.engine.policy.adaptive import AdaptiveVerification
+from specdec.engine.policy.controller import DraftController
+from specdec.engine.policy.step_costs import NominalCosts
+from specdec.errors import EngineError
 from specdec.speculators.coupling import emits_own_draws
 from specdec.verify.verifier import Verifier
 

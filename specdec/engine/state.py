@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from specdec.engine.errors import RequestError
 from specdec.engine.outputs import TokenLogprob
 from specdec.engine.requests import Request
-from specdec.engine.sampling import RequestSampling
-from specdec.engine.stops import Cut, StopChecker
-from specdec.engine.target import Target
+from specdec.engine.sampling.rows import RequestSampling
+from specdec.engine.sampling.stops import Cut, StopChecker
+from specdec.errors import RequestError
+from specdec.model.target import Target
 
 
 class RequestState:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from specdec.model.handle import TargetHandle
 from specdec.verify.columns import Column, Columns
 
 if TYPE_CHECKING:
@@ -60,24 +61,6 @@ class Drafts(Columns):
     def rows(self) -> list[list[int]]:
         """The drafts of each request on the host, without what stands behind the first -1."""
         return [row[: row.index(-1)] if -1 in row else row for row in self.host("token_ids")]
-
-
-@dataclass(frozen=True)
-class TargetHandle:
-    """The parts of a loaded target that a speculator may share."""
-
-    model: Any  # transformers PreTrainedModel
-    embed_tokens: torch.nn.Module
-    lm_head: torch.nn.Module
-    vocab_size: int
-    hidden_size: int
-    dtype: torch.dtype
-    device: torch.device
-    max_model_len: int
-    tokenizer: Any | None = None
-    kv_cache: Any | None = (
-        None  # specdec.engine.kv_cache.SlotCache: read(slot, layer) gives a request's keys and values
-    )
 
 
 class BaseSpeculator(ABC):

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from specdec.config.speculative import SpeculativeConfig
-from specdec.engine.k_schedule import KSchedule
 from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch, TargetHandle
 from specdec.speculators.init import init_speculator
+from specdec.speculators.k_schedule import KSchedule
 
 
 class ChainSpeculator(BaseSpeculator):

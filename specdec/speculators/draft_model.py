@@ -10,7 +10,7 @@ import torch
 from specdec.config.speculative import SpeculativeConfig
 from specdec.drafts.causal_lm import DraftLanguageModel, DraftSequence
 from specdec.drafts.vocabulary import SharedPrefix, VocabularyMap, intersect
-from specdec.engine.accelerate import accelerate, acceleration
+from specdec.model.accelerate import accelerate, acceleration
 from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch, TargetHandle
 from specdec.speculators.coupling import couples_drafts
 from specdec.speculators.history import TokenHistory, committed

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specdec.config.speculative import SpeculativeConfig
-from specdec.engine.errors import EngineError
+from specdec.errors import EngineError
 from specdec.speculators.base import BaseSpeculator
 
 

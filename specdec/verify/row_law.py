@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from specdec_kernels.cpu.rows import native_rows
 from specdec_kernels.philox import host
 from specdec_kernels.philox import reference as philox
 
-from specdec.engine.cpu.rows import native_rows
 from specdec.verify.row_tops import row_tops
 
 BLOCK = 256  # tokens per partial sum; sums of blocks do not depend on how many rows there are

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-
-from specdec.engine.cpu.rows import native_rows
+from specdec_kernels.cpu.rows import native_rows
 
 BLOCK = 256
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 import transformers
+from specdec_kernels.cpu import build
+from specdec_kernels.cpu.build import NativeUnavailable
+from specdec_kernels.cpu.native import NativeLinear, arena_for
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from specdec.engine import accelerate as module
-from specdec.engine.accelerate import accelerate, acceleration, restore
-from specdec.engine.cpu import build
-from specdec.engine.cpu.build import NativeUnavailable
-from specdec.engine.cpu.native import NativeLinear, arena_for
+from specdec.model import accelerate as module
+from specdec.model.accelerate import accelerate, acceleration, restore
 
 SMALL = {
     "vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,

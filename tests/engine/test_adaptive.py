@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 import torch
 
-from specdec.engine.adaptive import AdaptiveVerification, MeasuredRowCosts, certainty, choose_lengths
 from specdec.engine.llm import LLM
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.policy.adaptive import AdaptiveVerification, MeasuredRowCosts, certainty, choose_lengths
+from specdec.engine.sampling.sampling_params import SamplingParams
 from specdec.verify.exact import continue_with_target, round_law, total_variation
 from specdec.verify.rules.standard import standard
 

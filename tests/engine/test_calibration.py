@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from specdec.engine.calibration import Calibration
+from specdec.engine.policy.calibration import Calibration
 
 
 def test_nothing_observed_changes_nothing_but_certainty() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specdec.engine.capture import HiddenStateCapture
-from specdec.engine.errors import EngineError
 from specdec.engine.llm import LLM
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.sampling_params import SamplingParams
+from specdec.errors import EngineError
+from specdec.model.capture import HiddenStateCapture
 
 PROMPTS = [[3, 14, 15, 9, 2, 6, 5], [31], list(range(10, 30))]
 BOUNDARIES = (2, 0, 3)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from specdec.engine.controller import DraftController
-from specdec.engine.step_costs import NominalCosts
+from specdec.engine.policy.controller import DraftController
+from specdec.engine.policy.step_costs import NominalCosts
 
 PLAIN = 0.010  # seconds
 

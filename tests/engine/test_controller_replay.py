@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 import pytest
 
-from specdec.engine.controller import DraftController
+from specdec.engine.policy.controller import DraftController
 from specdec.speculators.ngram_index import NgramIndex, continuation
 
 TRACES = Path(__file__).parents[1] / "fixtures" / "token_traces.jsonl"

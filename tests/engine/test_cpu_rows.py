@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from specdec_kernels.cpu import build
+from specdec_kernels.cpu.rows import NativeRows
 
-from specdec.engine.cpu import build
-from specdec.engine.cpu.rows import NativeRows
 from specdec.verify import row_law, row_tops
 
 SIZES = [1, 7, 33, 256, 257, 1000, 4099]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 import transformers
+from specdec_kernels.cpu import build
+from specdec_kernels.cpu.arena import Arena
 from transformers import AutoModelForCausalLM
 
-from specdec.engine.accelerate import accelerate, native_stack
-from specdec.engine.batch import Batch
-from specdec.engine.capture import HiddenStateCapture
-from specdec.engine.cpu import build
-from specdec.engine.cpu.arena import Arena
-from specdec.engine.kv_cache import SlotCache
-from specdec.engine.target import Target, prepare_target
+from specdec.model.accelerate import accelerate, native_stack
+from specdec.model.batch import Batch
+from specdec.model.capture import HiddenStateCapture
+from specdec.model.kv_cache import SlotCache
+from specdec.model.target import Target, prepare_target
 
 VOCAB, CAPACITY = 97, 120
 SMALL = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specdec.engine.drafting import draft_laws, hand_out
-from specdec.engine.errors import EngineError
+from specdec.engine.exchange import draft_laws, hand_out
 from specdec.engine.requests import Request, derive_seed
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.sampling_params import SamplingParams
+from specdec.errors import EngineError
 from specdec.speculators.base import Drafts
 
 INF = float("inf")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specdec.engine.llm import LLM
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.sampling_params import SamplingParams
 
 PROMPTS = [[3, 14, 15, 9, 2, 6, 5], [31], list(range(10, 30)), [8, 8, 8, 8]]
 COUNT = 24

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from transformers.modeling_gguf_pytorch_utils import _gguf_parse_value, load_gguf_checkpoint
 
-from specdec.engine.gguf_reader import HeaderReader, fast_gguf
+from specdec.model.load.gguf_reader import HeaderReader, fast_gguf
 
 TEXTS = ["", "a", "Grüße", "\u2581\u2581", "x" * 300]
 NUMBERS = [f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("u", "")] + ["float32", "float64", "bool"]

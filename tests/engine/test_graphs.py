@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specdec.engine.graphs import DecodeGraphs
 from specdec.engine.llm import LLM
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.sampling_params import SamplingParams
+from specdec.model.graphs import DecodeGraphs
 
 PROMPTS = [[3, 14, 15, 9, 2, 6, 5], [31], list(range(10, 30))]
 

@@ -8,7 +8,7 @@ import sys
 
 SCRIPT = """
 import json, sys
-from specdec.engine.light_imports import light_imports
+from specdec.model.load.light_imports import light_imports
 import torch
 
 available = torch.distributed.is_available
@@ -38,7 +38,7 @@ print(json.dumps(found))
 WITHOUT = SCRIPT.replace("with light_imports():", "import transformers.modeling_utils\nwith light_imports():")
 DEMANDING = """
 import sys
-from specdec.engine import light_imports
+from specdec.model.load import light_imports
 import torch
 with light_imports._deferred_compiler():
     assert torch._dynamo.allow_in_graph(len) is len and torch._dynamo.disable(recursive=False)(len) is len

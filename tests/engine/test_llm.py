@@ -11,10 +11,10 @@ from transformers import PreTrainedTokenizerFast
 from specdec import resolve
 from specdec.config.diagnostics import ConfigError
 from specdec.config.speculative import Namespace
-from specdec.engine.errors import EngineError
-from specdec.engine.k_schedule import KSchedule
 from specdec.engine.llm import LLM
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.sampling_params import SamplingParams
+from specdec.errors import EngineError
+from specdec.speculators.k_schedule import KSchedule
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 2}
 GREEDY = SamplingParams(temperature=0.0, max_tokens=20)
@@ -103,7 +103,7 @@ def test_a_resolution_a_chain_and_torch_objects(folder, plain):
 
 
 def test_compiled_kernels_can_be_turned_off(folder, tmp_path):
-    from specdec.engine.accelerate import acceleration
+    from specdec.model.accelerate import acceleration
 
     file = tmp_path / "run.yaml"
     file.write_text(

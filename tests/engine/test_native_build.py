@@ -8,8 +8,7 @@ import threading
 import time
 
 import pytest
-
-from specdec.engine.cpu import build
+from specdec_kernels.cpu import build
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def test_a_process_that_ends_leaves_no_compiler_and_no_file_behind(compiler):
     script = f"""
 import sys, time
 from pathlib import Path
-from specdec.engine.cpu.build import build_in_background
+from specdec_kernels.cpu.build import build_in_background
 build_in_background()
 while not Path({str(compiler / "calls")!r}).exists():
     time.sleep(0.01)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from specdec.engine.sampling_params import SamplingParams, SamplingParamsError
+from specdec.engine.sampling.sampling_params import SamplingParams, SamplingParamsError
 
 
 @pytest.mark.parametrize(
@@ -78,5 +78,5 @@ def test_token_ids_must_lie_in_the_vocabulary() -> None:
 
 
 def test_the_module_is_torch_free() -> None:
-    code = "import sys, specdec.engine.sampling_params; sys.exit('torch' in sys.modules)"
+    code = "import sys, specdec.engine.sampling.sampling_params; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 import torch
 
-from specdec.engine.sampling import RequestSampling, gather_logprobs, process_rows, truncate_
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.rows import RequestSampling, gather_logprobs, process_rows, truncate_
+from specdec.engine.sampling.sampling_params import SamplingParams
 
 V = 24
 EOS = 3

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from specdec.engine.step_costs import LOOKUP_SHARE, ROW_SHARE, UNKNOWN_SHARE, MeasuredCosts, NominalCosts
+from specdec.engine.policy.step_costs import LOOKUP_SHARE, ROW_SHARE, UNKNOWN_SHARE, MeasuredCosts, NominalCosts
 
 PLAIN, ROW = 0.010, 0.002
 

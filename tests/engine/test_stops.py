@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from specdec.engine.detokenizer import Detokenizer
-from specdec.engine.sampling_params import SamplingParams
-from specdec.engine.stops import Cut, StopChecker
+from specdec.engine.sampling.detokenizer import Detokenizer
+from specdec.engine.sampling.sampling_params import SamplingParams
+from specdec.engine.sampling.stops import Cut, StopChecker
 
 EOS = 0
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from specdec.config.checkpoint.packaged import PackagedModel
-from specdec.engine import locate as locating
-from specdec.engine.errors import TargetError
 from specdec.engine.llm import LLM
-from specdec.engine.locate import locate
-from specdec.engine.sampling_params import SamplingParams
-from specdec.engine.support import check_supported
-from specdec.engine.target import load_target, resolve_dtype
+from specdec.engine.sampling.sampling_params import SamplingParams
+from specdec.errors import TargetError
+from specdec.model.load import locate as locating
+from specdec.model.load.locate import locate
+from specdec.model.load.support import check_supported
+from specdec.model.target import load_target, resolve_dtype
 
 
 def test_a_directory_of_safetensors(tiny, tmp_path):

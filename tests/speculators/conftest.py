@@ -229,7 +229,7 @@ def greedy_of() -> Callable[[Any], Callable[[list[int]], int]]:
 @pytest.fixture(scope="session")
 def target_handle() -> Callable[..., Any]:
     """The handle an engine would give for a transformers model in memory."""
-    from specdec.engine.target import prepare_target
+    from specdec.model.target import prepare_target
 
     return lambda model, max_len=256, tokenizer=None: prepare_target(model, device="cpu", tokenizer=tokenizer).handle(
         max_len

@@ -15,7 +15,7 @@ import torch
 
 import specdec
 from specdec.engine.llm import LLM
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.sampling_params import SamplingParams
 from specdec.speculators.draft_model import DraftModelSpeculator
 
 V, REQUESTS, LENGTH, TEMPERATURE = 3, 96, 128, 0.8

@@ -12,7 +12,7 @@ from specdec.config.plan import make_plan
 from specdec.config.plan_text import plan_text
 from specdec.config.speculative import Resolution
 from specdec.engine.llm import LLM
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.sampling_params import SamplingParams
 
 PROMPTS = [[5, 6, 7, 5, 6, 7, 5, 6], [41], [9, 9, 9, 9, 9, 9, 9], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]]
 METHODS = ["ngram", "suffix", "draft_model", "draft_model probabilistic", "pard", "chain", "chain by name"]

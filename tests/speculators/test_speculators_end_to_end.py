@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specdec.engine.llm import LLM
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.sampling_params import SamplingParams
 from specdec.verify.verifier import Verifier
 
 PROMPTS = [[5, 6, 7, 5, 6, 7, 5, 6], [41], [9, 9, 9, 9, 9, 9, 9], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]]

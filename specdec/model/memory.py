@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from specdec.engine.errors import OutOfMemory
+from specdec.errors import OutOfMemory
 
 if TYPE_CHECKING:
-    from specdec.engine.target import Target
+    from specdec.model.target import Target
 
 SHARE_FOR_KV = 0.5  # of what is free, when max_model_len is chosen here
 FALLBACK_LENGTH = 4096  # for targets that declare no longest length

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from specdec.engine.cpu.arena import Arena
-from specdec.engine.cpu.build import load
+from specdec_kernels.cpu.arena import Arena
+from specdec_kernels.cpu.build import load
 
 SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
 BLOCK = 16  # the kernels read weights in blocks of 16 elements; must equal BLOCK in kernels.cpp

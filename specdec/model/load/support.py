@@ -6,8 +6,8 @@ from typing import Any
 
 from transformers.cache_utils import get_layer_types_and_kwargs
 
-from specdec.engine.attention import FULL, SHARED, SLIDING
-from specdec.engine.errors import TargetError
+from specdec.errors import TargetError
+from specdec.model.attention import FULL, SHARED, SLIDING
 
 WAY_OUT = "run it with `specdec export vllm`"
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from specdec.engine.cpu import build
+from specdec_kernels.cpu import build
 
 BLOCK = 256  # must equal ROW_BLOCK in rows.h
 _SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}

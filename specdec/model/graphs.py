@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from specdec.engine.attention import Mask
-from specdec.engine.batch import Batch
-from specdec.engine.capture import HiddenStateCapture
-from specdec.engine.kv_cache import CachePlan, SlotCache
-from specdec.engine.target import Target
+from specdec.model.attention import Mask
+from specdec.model.batch import Batch
+from specdec.model.capture import HiddenStateCapture
+from specdec.model.kv_cache import CachePlan, SlotCache
+from specdec.model.target import Target
 
 SMALLEST_KV = 256  # positions; buckets double from here
 WARM_UPS = 2  # runs before capture, so that libraries have made their choices

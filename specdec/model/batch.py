@@ -9,12 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol
 
 import torch
 
-from specdec.engine.attention import AttentionLayout, Mask
-from specdec.engine.kv_cache import CachePlan, SlotCache
-from specdec.engine.requests import Request
+from specdec.model.attention import AttentionLayout, Mask
+from specdec.model.kv_cache import CachePlan, SlotCache
+
+
+class CachedTokens(Protocol):
+    """A sequence whose first ``num_computed`` tokens are in its slot of the cache; drafts stand behind the others."""
+
+    slot: int
+    token_ids: list[int]
+    num_computed: int
+    drafts: list[int]
+
+    @property
+    def num_pending(self) -> int:
+        """Known tokens that are not in the cache yet."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +44,7 @@ class Padded:
 class Batch:
     """R requests in the order of their cache rows; N tokens in all, request after request."""
 
-    requests: list[Request]
+    requests: list[Any]  # of ``CachedTokens``
     tokens: list[list[int]]  # per request: its pending tokens, then its drafts
     starts: list[int]  # position of each request's first token
     rows: list[int]  # cache row of each request
@@ -83,7 +96,7 @@ class Batch:
 
 
 def build_batch(
-    cache: SlotCache, layout: AttentionLayout, requests: Sequence[Request], chunk: int, dtype: torch.dtype
+    cache: SlotCache, layout: AttentionLayout, requests: Sequence[CachedTokens], chunk: int, dtype: torch.dtype
 ) -> Batch:
     """The next forward of ``requests``: their pending tokens (at most ``chunk``) and, behind them, their drafts."""
     ordered = sorted(requests, key=lambda r: cache.row_of[r.slot]) if len(requests) > 1 else list(requests)

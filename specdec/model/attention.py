@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import get_layer_types_and_kwargs
 
-from specdec.engine.errors import TargetError
+from specdec.errors import TargetError
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 SHARED = "dummy"  # transformers' word for a layer that reads an earlier layer's keys and values

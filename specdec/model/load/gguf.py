@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from specdec.engine.errors import TargetError
-from specdec.engine.locate import cache_root, quiet_transformers
+from specdec.errors import TargetError
+from specdec.model.load.locate import cache_root, quiet_transformers
 
 logger = logging.getLogger(__name__)
 SAMPLE = 1 << 20  # bytes hashed at each end: a GGUF starts with its metadata
@@ -56,7 +56,7 @@ def converted_directory(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path
 def _convert(path: Path, out: Path, dtype: torch.dtype) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from specdec.engine.gguf_reader import fast_gguf
+    from specdec.model.load.gguf_reader import fast_gguf
 
     try:
         # the advice about packed weights does not apply: they are stored dense

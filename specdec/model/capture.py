@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from specdec.engine.errors import EngineError
+from specdec.errors import EngineError
 
 
 def decoder_layers(model: Any) -> torch.nn.ModuleList:

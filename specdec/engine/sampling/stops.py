@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specdec.engine.detokenizer import Detokenizer
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.detokenizer import Detokenizer
+from specdec.engine.sampling.sampling_params import SamplingParams
 
 FinishReason = Literal["stop", "length"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from specdec.engine.sampling_params import SamplingParams
+from specdec.engine.sampling.sampling_params import SamplingParams
 
 NEG_INF = float("-inf")
 _TOP_P_CANDIDATES = 256  # first guess of how many tokens hold the mass top_p; grows when they do not

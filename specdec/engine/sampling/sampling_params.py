@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specdec.engine.constraints import TokenConstraint
+    from specdec.engine.sampling.constraints import TokenConstraint
 
 MAX_LOGIT_BIAS = 100.0
 BIAS_RANGE = f"numbers from -{MAX_LOGIT_BIAS:g} to {MAX_LOGIT_BIAS:g}"

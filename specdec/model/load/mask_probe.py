@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from specdec.engine.batch import build_batch
-from specdec.engine.errors import TargetError
-from specdec.engine.kv_cache import SlotCache
-from specdec.engine.requests import Request
-from specdec.engine.sampling_params import SamplingParams
+from specdec.errors import TargetError
+from specdec.model.batch import build_batch
+from specdec.model.kv_cache import SlotCache
 
 if TYPE_CHECKING:
-    from specdec.engine.target import Target
+    from specdec.model.target import Target
 
 TOKENS = ((3, 1, 4, 1, 5, 9, 2, 6), (2, 7, 1))  # two requests of different lengths
 LAST = 2  # tokens of the second forward, over cached ones
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}  # in standard deviations of the logits
 COARSE = 0.2  # for 16-bit types; a wrong mask is off by about 1
+
+
+@dataclass
+class _Sequence:
+    slot: int
+    token_ids: list[int]
+    num_computed: int = 0
+    drafts: list[int] = field(default_factory=list)
+
+    @property
+    def num_pending(self) -> int:
+        return len(self.token_ids) - self.num_computed
 
 
 def check_masks(target: Target) -> None:
@@ -36,7 +47,7 @@ def check_masks(target: Target) -> None:
 def _difference(target: Target) -> str | None:
     """What goes wrong when requests share a forward, or None."""
     prompts = [[token % target.vocab_size for token in row] for row in TOKENS]
-    requests = [_request(slot, prompt[:-LAST]) for slot, prompt in enumerate(prompts)]
+    requests = [_Sequence(slot, prompt[:-LAST]) for slot, prompt in enumerate(prompts)]
     cache = SlotCache(target.layout.num_layers, len(requests), 2 * len(TOKENS[0]))
     for request in requests:
         cache.acquire(request.slot)
@@ -55,11 +66,7 @@ def _difference(target: Target) -> str | None:
     return None
 
 
-def _request(slot: int, tokens: list[int]) -> Request:
-    return Request(str(slot), slot, tokens, SamplingParams(), 0, 2 * len(TOKENS[0]), slot=slot)
-
-
-def _forward(target: Target, cache: SlotCache, requests: list[Request]) -> Any:
+def _forward(target: Target, cache: SlotCache, requests: list[_Sequence]) -> Any:
     """Logits [R, V] of each request's last token."""
     logits = target.logits(build_batch(cache, target.layout, requests, len(TOKENS[0]), target.dtype))
     for request in requests:

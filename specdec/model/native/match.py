@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from specdec_kernels.cpu.native import BLOCK, MAX_HEAD_DIM, LayerParts, Norm, supports_linear
 from torch import nn
 from torch.nn import functional
-
-from specdec.engine.cpu.native import BLOCK, MAX_HEAD_DIM, LayerParts, Norm, supports_linear
 
 LAYER_CHILDREN = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}
 ATTENTION_CHILDREN = {"q_proj", "k_proj", "v_proj", "o_proj"}

@@ -11,11 +11,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from specdec_kernels.cpu.native import BLOCK, NativeLayer, NativeLinear, Norm, native_function
 from torch import nn
 
-from specdec.engine.batch import Batch
-from specdec.engine.cpu.native import BLOCK, NativeLayer, NativeLinear, Norm, native_function
-from specdec.engine.kv_cache import SlotCache
+from specdec.model.batch import Batch
+from specdec.model.kv_cache import SlotCache
 
 _CHECKED_POSITIONS = (0, 1, 7, 100)
 

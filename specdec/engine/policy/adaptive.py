@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from specdec.engine.lengths import RowCosts, choose_lengths, cut
+from specdec.engine.policy.lengths import RowCosts, choose_lengths, cut
 from specdec.engine.requests import Request
 from specdec.verify.estimator import AcceptanceEstimator, ConfidenceEstimator
 

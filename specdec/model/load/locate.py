@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specdec.config.checkpoint.packaged import PACKAGED, packaged_file
-from specdec.engine.errors import TargetError
+from specdec.errors import TargetError
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pickle", ".pkl")
 

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from specdec_kernels.cpu.native import NativeLayer, NativeLinear, NativeNorm
 from torch import nn
 
-from specdec.engine.attention import layer_windows
-from specdec.engine.batch import Batch
-from specdec.engine.cpu.match import rms_norm_of
-from specdec.engine.cpu.native import NativeLayer, NativeLinear, NativeNorm
-from specdec.engine.cpu.stack import NativeStack, StackParts
-from specdec.engine.kv_cache import SlotCache
+from specdec.model.attention import layer_windows
+from specdec.model.batch import Batch
+from specdec.model.kv_cache import SlotCache
+from specdec.model.native.match import rms_norm_of
+from specdec.model.native.stack import NativeStack, StackParts
 
 if TYPE_CHECKING:
-    from specdec.engine.target import Target
+    from specdec.model.target import Target
 
 _LENGTHS, _MORE = (5, 9), (3, 1)  # two requests: their prompts, then further tokens
 # share of the largest logit by which two orders of summation may differ

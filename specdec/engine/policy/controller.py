@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdec.engine.calibration import Calibration
-from specdec.engine.lengths import choose_lengths, cut
-from specdec.engine.step_costs import Costs, MeasuredCosts, NominalCosts
+from specdec.engine.policy.calibration import Calibration
+from specdec.engine.policy.lengths import choose_lengths, cut
+from specdec.engine.policy.step_costs import Costs, MeasuredCosts, NominalCosts
 from specdec.verify.estimator import AcceptanceEstimator
 
 _FREE_LOSS = 0.8  # tokens a request may lose before it emitted anything

@@ -8,13 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
-
-from specdec.engine.cpu.arena import Arena
-from specdec.engine.cpu.assemble import build_stack, find_parts
-from specdec.engine.cpu.build import NativeUnavailable, load
-from specdec.engine.cpu.match import computes_the_same, layer_parts, rms_norm_of, signature
-from specdec.engine.cpu.native import (
+from specdec_kernels.cpu.arena import Arena
+from specdec_kernels.cpu.build import NativeUnavailable, load
+from specdec_kernels.cpu.native import (
     NativeLayer,
     NativeLinear,
     NativeNorm,
@@ -23,11 +19,15 @@ from specdec.engine.cpu.native import (
     packed_bytes,
     supports_linear,
 )
-from specdec.engine.cpu.stack import NativeStack, StackParts
-from specdec.engine.memory import free_bytes
+from torch import nn
+
+from specdec.model.memory import free_bytes
+from specdec.model.native.assemble import build_stack, find_parts
+from specdec.model.native.match import computes_the_same, layer_parts, rms_norm_of, signature
+from specdec.model.native.stack import NativeStack, StackParts
 
 if TYPE_CHECKING:
-    from specdec.engine.target import Target
+    from specdec.model.target import Target
 
 logger = logging.getLogger(__name__)
 MODES = ("auto", "off")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from specdec.engine.batch import Batch
-from specdec.engine.errors import EngineError
 from specdec.engine.requests import Request
+from specdec.errors import EngineError
+from specdec.model.batch import Batch
 from specdec.speculators.base import Drafts, ProposeBatch
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from specdec.engine.accelerate import native_stack
-from specdec.engine.attention import AttentionLayout, Mask, attention_layout
-from specdec.engine.batch import Batch
-from specdec.engine.capture import HiddenStateCapture
-from specdec.engine.errors import OutOfMemory, TargetError
-from specdec.engine.gguf import converted_directory
-from specdec.engine.kv_cache import CachePlan, SlotCache
-from specdec.engine.locate import locate, locate_folder, quiet_transformers
-from specdec.engine.support import attention_implementation, check_supported, declares_masks
-from specdec.speculators.base import TargetHandle
+from specdec.errors import OutOfMemory, TargetError
+from specdec.model.accelerate import native_stack
+from specdec.model.attention import AttentionLayout, Mask, attention_layout
+from specdec.model.batch import Batch
+from specdec.model.capture import HiddenStateCapture
+from specdec.model.handle import TargetHandle
+from specdec.model.kv_cache import CachePlan, SlotCache
+from specdec.model.load.gguf import converted_directory
+from specdec.model.load.locate import locate, locate_folder, quiet_transformers
+from specdec.model.load.support import attention_implementation, check_supported, declares_masks
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 DTYPE_ALIASES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16", "float": "float32"}
@@ -192,7 +192,7 @@ def prepare_target(
         keeps_rows="logits_to_keep" in inspect.signature(model.forward).parameters,
     )
     if not declares_masks(cls):
-        from specdec.engine.mask_probe import check_masks
+        from specdec.model.load.mask_probe import check_masks
 
         check_masks(target)
     return target
