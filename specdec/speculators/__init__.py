@@ -9,14 +9,15 @@ _EXPORTS = {
     "BaseSpeculator": "specdec.speculators.base",
     "Drafts": "specdec.speculators.base",
     "ProposeBatch": "specdec.speculators.base",
-    "TargetHandle": "specdec.speculators.base",
+    "TargetHandle": "specdec.model.handle",
     "SpeculatorError": "specdec.speculators.init",
     "init_speculator": "specdec.speculators.init",
 }
 __all__ = ["BaseSpeculator", "Drafts", "ProposeBatch", "SpeculatorError", "TargetHandle", "init_speculator"]
 
 if TYPE_CHECKING:
-    from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch, TargetHandle
+    from specdec.model.handle import TargetHandle
+    from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
     from specdec.speculators.init import SpeculatorError, init_speculator
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from specdec.config.speculative import SpeculativeConfig
-from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch, TargetHandle
+from specdec.model.handle import TargetHandle
+from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
 from specdec.speculators.init import init_speculator
 from specdec.speculators.k_schedule import KSchedule
 

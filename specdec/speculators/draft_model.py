@@ -11,7 +11,8 @@ from specdec.config.speculative import SpeculativeConfig
 from specdec.drafts.causal_lm import DraftLanguageModel, DraftSequence
 from specdec.drafts.vocabulary import SharedPrefix, VocabularyMap, intersect
 from specdec.model.accelerate import accelerate, acceleration
-from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch, TargetHandle
+from specdec.model.handle import TargetHandle
+from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
 from specdec.speculators.coupling import couples_drafts
 from specdec.speculators.history import TokenHistory, committed
 from specdec.verify.drafting import draw_drafts
