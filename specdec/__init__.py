@@ -8,13 +8,13 @@ __version__ = "0.1.0"
 
 # name -> module; loaded on first use, so that `import specdec` stays light and torch-free
 _EXPORTS = {
-    "resolve": "specdec.config.resolve",
-    "register_speculator": "specdec.config.registry",
-    "SpeculativeConfig": "specdec.config.speculative",
-    "Resolution": "specdec.config.speculative",
-    "ConfigError": "specdec.config.diagnostics",
-    "Diagnostic": "specdec.config.diagnostics",
-    "Origin": "specdec.config.diagnostics",
+    "resolve": "specdec.config.resolve.resolve",
+    "register_speculator": "specdec.config.records.registry",
+    "SpeculativeConfig": "specdec.config.final.speculative_config",
+    "Resolution": "specdec.config.final.speculative_config",
+    "ConfigError": "specdec.config.findings.diagnostics",
+    "Diagnostic": "specdec.config.findings.diagnostics",
+    "Origin": "specdec.config.findings.diagnostics",
     "LLM": "specdec.engine.llm",
     "SamplingParams": "specdec.engine.sampling.sampling_params",
 }
@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from specdec.config.diagnostics import ConfigError, Diagnostic, Origin
-    from specdec.config.registry import register_speculator
-    from specdec.config.resolve import resolve
-    from specdec.config.speculative import Resolution, SpeculativeConfig
+    from specdec.config.final.speculative_config import Resolution, SpeculativeConfig
+    from specdec.config.findings.diagnostics import ConfigError, Diagnostic, Origin
+    from specdec.config.records.registry import register_speculator
+    from specdec.config.resolve.resolve import resolve
     from specdec.engine.llm import LLM
     from specdec.engine.sampling.sampling_params import SamplingParams
 

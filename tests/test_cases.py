@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 import specdec
-from specdec.config.diagnostics import Diagnostic
-from specdec.config.speculative import Namespace, Resolution
+from specdec.config.final.speculative_config import Namespace, Resolution
+from specdec.config.findings.diagnostics import Diagnostic
 
 CASES = Path(__file__).parent / "cases"
 GIVEN = (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specdec.bench.samples import Sample
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
 
 
 class EngineMode:

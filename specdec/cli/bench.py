@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     from specdec.bench.external import PeerError, specs
     from specdec.bench.prompts import BenchPromptError, read
     from specdec.cli.resolving import resolve_all
-    from specdec.config.overrides import OverrideError
+    from specdec.config.read.overrides import OverrideError
 
     files, overrides = split_arguments(args.items)
     if len(files) > 1:

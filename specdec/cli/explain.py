@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if args.why:
         return why(args.why, args.topics)
     from specdec.cli.registries import registry_with
-    from specdec.config.explain import explain, suggestion, topics_page
+    from specdec.config.show.explain import explain, suggestion, topics_page
 
     registry = registry_with(args.records, "explain")
     if registry is None:
@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
 def why(path: str, items: list[str]) -> int:
     """Print a value's origin, the values it beat, and what it was computed from."""
     from specdec.cli.resolving import resolve_one
-    from specdec.config.plan_text import why_text
-    from specdec.config.suggest import nearest
+    from specdec.config.findings.suggest import nearest
+    from specdec.config.show.plan_text import why_text
 
     resolution = resolve_one("explain", items)
     if resolution is None:

@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 from specdec.cli.common import OVERRIDE_HELP, exit_code, print_findings
-from specdec.config.diagnostics import Diagnostic
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
+from specdec.config.findings.diagnostics import Diagnostic
 
 HELP = "generate text with the embedded engine"
 DESCRIPTION = """Generate text for prompts from --prompt, --prompts FILE (JSON lines) or standard input. Text goes to standard
@@ -82,7 +82,7 @@ def json_text(values: dict[str, Any], encoding: str | None) -> str:
 
 def refusals(config: SpeculativeConfig, speculate: bool = True) -> list[Diagnostic]:
     """What the embedded engine cannot do of this configuration, with the places where it is written."""
-    from specdec.config.embedded import embedded_findings, plain_findings
+    from specdec.config.final.embedded_refusals import embedded_findings, plain_findings
 
     findings = embedded_findings(config) if speculate else plain_findings(config)
     return [d for d in findings if d.severity == "error"]

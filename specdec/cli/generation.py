@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.cli.progress import GenerationProgress
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
 
 PROGRESS_FROM = 2  # requests; a single one streams
 

@@ -14,7 +14,6 @@ EPILOG = """examples:
   specdec init - --method ngram         print it instead
 
 exit codes: 0 written, 1 unknown method, 2 the file exists or cannot be written"""
-MODELINE = "# yaml-language-server: $schema=config.schema.json\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from specdec.config.registry import UnknownSpeculatorError, builtin
-    from specdec.config.template import template
+    from specdec.config.records.registry import UnknownSpeculatorError, builtin
+    from specdec.config.show.template import template
 
     try:
         registry = builtin()

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from specdec.cli.registries import registry_with
-    from specdec.config import matrix
+    from specdec.config.show import matrix
 
     registry = registry_with(args.records, "list")
     if registry is None:

@@ -113,8 +113,8 @@ def usage() -> str:
 
 
 def _unknown_verb(verb: str) -> int:
-    from specdec.config.render import one_line
-    from specdec.config.suggest import nearest
+    from specdec.config.findings.render import one_line
+    from specdec.config.findings.suggest import nearest
 
     near = nearest(verb, VERBS)
     hint = f"did you mean 'specdec {near}'?" if near else f"there are: {', '.join(VERBS)}"
@@ -125,7 +125,7 @@ def _unknown_verb(verb: str) -> int:
 
 
 def _record_fault() -> type[Exception]:
-    from specdec.config.records_merge import RecordError
+    from specdec.config.records.extends import RecordError
 
     return RecordError
 

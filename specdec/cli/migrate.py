@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from specdec.cli.common import add_format_argument, exit_code, print_findings
-from specdec.config.diagnostics import Diagnostic
-from specdec.config.source import Document, SourceError, load, parse, parse_bytes
+from specdec.config.findings.diagnostics import Diagnostic
+from specdec.config.read.source import Document, SourceError, load, parse, parse_bytes
 
 HELP = "rewrite an older file, or another engine's settings, as a configuration"
 DESCRIPTION = """Rewrite a specdec file with the names of this version (comments stay), or translate the settings of another
@@ -23,7 +23,7 @@ exit codes: 0 fine, 1 something could not be translated, 2 the file could not be
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from specdec.config.migrate import engines
+    from specdec.config.migrate.foreign import engines
 
     parser.add_argument(
         "items",
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from specdec.config import migrate
+    from specdec.config.migrate import foreign as migrate
 
     items: list[str] = args.items
     if not items:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             print_findings([error.diagnostic], args.format, stream=sys.stderr)
             return 2
         if args.engine == "specdec":
-            from specdec.config.modernise import modernise
+            from specdec.config.migrate.modernise import modernise
 
             text, diagnostics = modernise(document)
             return finish(args, text, [*diagnostics, *left_to_do(text, document.name)])
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 def left_to_do(text: str, name: str) -> list[Diagnostic]:
     """What is still wrong in the rewritten file and needs a person; located in the new text."""
-    from specdec.config.check import check_document, checker_for
+    from specdec.config.schema.checker import check_document, checker_for
 
     if not text:
         return []
@@ -108,6 +108,6 @@ def read(name: str) -> Document:
 def dump(config: dict[str, object]) -> str:
     import yaml
 
-    from specdec.cli.init import MODELINE
+    from specdec.config.show.template import MODELINE
 
     return MODELINE + yaml.safe_dump(config, sort_keys=False, allow_unicode=True)

@@ -15,7 +15,7 @@ from specdec.cli.common import (
     split_arguments,
     wants_colour,
 )
-from specdec.config.speculative import Resolution
+from specdec.config.final.speculative_config import Resolution
 
 HELP = "show the finalized configuration, where each value came from, and what it costs"
 DESCRIPTION = """Resolve a configuration against its checkpoints (config.json and tensor headers only; no weights are loaded) and
@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_text(label: list[str], resolution: Resolution, everything: bool) -> None:
-    from specdec.config.plan import make_plan
-    from specdec.config.plan_text import plan_text
+    from specdec.config.show.plan import make_plan
+    from specdec.config.show.plan_text import plan_text
 
     if label:
         print(f"=== {' '.join(label)}")
@@ -80,8 +80,8 @@ def _print_text(label: list[str], resolution: Resolution, everything: bool) -> N
 
 
 def _document(resolution: Resolution) -> dict[str, Any]:
-    from specdec.config.plan import make_plan
-    from specdec.config.render import to_dict
+    from specdec.config.findings.render import to_dict
+    from specdec.config.show.plan import make_plan
 
     if resolution.config is None:
         return {"format": "specdec/plan/1", "diagnostics": [to_dict(d) for d in resolution.diagnostics]}

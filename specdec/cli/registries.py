@@ -9,10 +9,10 @@ from typing import Any
 
 def registry_with(files: Iterable[str], verb: str) -> Any | None:
     """All records, and those of ``files``; None after a message when a file's records are refused."""
-    from specdec.config.check import all_records
-    from specdec.config.records_merge import RecordError
-    from specdec.config.registry import installed_problems
-    from specdec.config.source import SourceError
+    from specdec.config.read.source import SourceError
+    from specdec.config.records.extends import RecordError
+    from specdec.config.records.registry import installed_problems
+    from specdec.config.schema.checker import all_records
 
     registry = all_records()
     for problem in installed_problems():

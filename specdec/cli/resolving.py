@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specdec.cli.common import split_arguments
-from specdec.config.speculative import Resolution
+from specdec.config.final.speculative_config import Resolution
 
 DEFAULT_CONFIG = "default.yaml"
 
@@ -21,7 +21,7 @@ def resolve_all(
     file: str | None, overrides: Sequence[str], multirun: bool = False, strict: bool = False
 ) -> Iterator[tuple[list[str], Resolution]]:
     """(swept overrides, resolution) for each run; one run with an empty label without ``multirun``."""
-    from specdec.config.resolve import resolve
+    from specdec.config.resolve.resolve import resolve
 
     path = Path(file) if file else default_config()
     if file is None:
@@ -29,7 +29,7 @@ def resolve_all(
     if not multirun:
         yield [], resolve(path, overrides, strict=strict)
         return
-    from specdec.config.overrides import expand_sweep
+    from specdec.config.read.overrides import expand_sweep
 
     for combination in expand_sweep(overrides):
         yield list(combination), resolve(path, combination, strict=strict)
@@ -47,8 +47,8 @@ def resolve_one(verb: str, items: Sequence[str], strict: bool = False) -> Resolu
 
 def unread_by_chosen(overrides: Sequence[str]) -> list[str]:
     """Removals of the packaged default's options that another method, chosen by an override, does not read."""
-    from specdec.config.check import all_records
-    from specdec.config.source import load
+    from specdec.config.read.source import load
+    from specdec.config.schema.checker import all_records
 
     chosen = [
         value for key, _, value in (o.partition("=") for o in overrides) if key in ("speculative", "speculative.method")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from specdec.config.resources import schema_path
+from specdec.config.records.data_files import schema_path
 
 HELP = "print the JSON Schema for editors and CI"
 DESCRIPTION = (
@@ -38,8 +38,8 @@ def run(args: argparse.Namespace) -> int:
         print(path)
         return 0
     if args.all and not args.records:
-        from specdec.config.check import all_records
-        from specdec.config.schema import schema_text
+        from specdec.config.schema.build import schema_text
+        from specdec.config.schema.checker import all_records
 
         text = schema_text(all_records())
     else:

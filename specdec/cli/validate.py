@@ -14,8 +14,8 @@ from specdec.cli.common import (
     print_findings,
     split_arguments,
 )
-from specdec.config.diagnostics import Diagnostic
-from specdec.config.source import Document, SourceError, load, parse_bytes
+from specdec.config.findings.diagnostics import Diagnostic
+from specdec.config.read.source import Document, SourceError, load, parse_bytes
 
 HELP = "check configuration and records files"
 DESCRIPTION = """Check configuration files, or files with records (speculators.yaml): keys, types, ranges, methods, names.
@@ -60,10 +60,10 @@ def check_file(file: str, overrides: list[str]) -> list[Diagnostic]:
         document = parse_bytes(sys.stdin.buffer.read(), "<stdin>") if file == "-" else load(file)
     except SourceError as error:
         return [error.diagnostic]
-    from specdec.config.check import is_records_file
+    from specdec.config.schema.checker import is_records_file
 
     if is_records_file(document.data) and not overrides:
-        from specdec.config.records import check_records_file
+        from specdec.config.records.parse import check_records_file
 
         return check_records_file(file)
     return check_config(document, overrides, Path(file).parent if file != "-" else Path())
@@ -71,12 +71,12 @@ def check_file(file: str, overrides: list[str]) -> list[Diagnostic]:
 
 def check_config(document: Document, overrides: list[str], folder: Path) -> list[Diagnostic]:
     """The findings of a configuration, after its overrides."""
-    from specdec.config.check import check_document, checker_for
+    from specdec.config.schema.checker import check_document, checker_for
 
     checker, problems = checker_for(document.data, folder)
     if not overrides:
         return [*problems, *check_document(document, checker)]
-    from specdec.config.overrides import apply_overrides, locator
+    from specdec.config.read.overrides import apply_overrides, locator
 
     data, sources, wrong = apply_overrides(document.data, overrides, checker.known.methods)
     if wrong:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from specdec.config.speculative import SpeculativeConfig
+    from specdec.config.final.speculative_config import SpeculativeConfig
     from specdec.model.handle import TargetHandle
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specdec.config.speculative import Resolution, SpeculativeConfig
+from specdec.config.final.speculative_config import Resolution, SpeculativeConfig
 from specdec.engine.core import Engine
 from specdec.engine.outputs import Delta, RequestOutput
 from specdec.engine.prompts import Prompt, tokenize

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.engine.outputs import CompletionOutput, RequestOutput
 from specdec.engine.requests import Request
 

@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specdec.config.embedded import embedded_findings, plain_findings
-from specdec.config.render import render_text
-from specdec.config.speculative import Resolution, SpeculativeConfig
+from specdec.config.final.embedded_refusals import embedded_findings, plain_findings
+from specdec.config.final.speculative_config import Resolution, SpeculativeConfig
+from specdec.config.findings.render import render_text
 from specdec.engine.policy.adaptive import AdaptiveVerification
 from specdec.engine.policy.controller import DraftController
 from specdec.engine.policy.step_costs import NominalCosts

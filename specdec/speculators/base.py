@@ -13,7 +13,7 @@ from specdec.model.handle import TargetHandle
 from specdec.verify.columns import Column, Columns
 
 if TYPE_CHECKING:
-    from specdec.config.speculative import SpeculativeConfig
+    from specdec.config.final.speculative_config import SpeculativeConfig
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.model.handle import TargetHandle
 from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
 from specdec.speculators.init import init_speculator

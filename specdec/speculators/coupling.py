@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.verify.modes import make_mode
 
 _STANDARD, _GREEDY = "standard", "greedy"

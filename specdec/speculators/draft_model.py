@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.causal_lm import DraftLanguageModel, DraftSequence
 from specdec.drafts.vocabulary import SharedPrefix, VocabularyMap, intersect
 from specdec.model.accelerate import accelerate, acceleration

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.errors import EngineError
 from specdec.speculators.base import BaseSpeculator
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from specdec_kernels.ngram_match import ngram_match
 
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
 from specdec.speculators.history import committed
 from specdec.speculators.ngram_index import NgramIndex, continuation

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.causal_lm import DraftSequence
 from specdec.speculators.base import ProposeBatch
 from specdec.speculators.draft_model import DraftModelSpeculator

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
 from specdec.speculators.coupling import couples_drafts
 from specdec.speculators.history import TokenHistory, committed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specdec.config.explain import explain, topics
-from specdec.config.registry import builtin
+from specdec.config.records.registry import builtin
+from specdec.config.show.explain import explain, topics
 
 
 def test_every_topic_has_a_page():

@@ -10,7 +10,7 @@ import pytest
 import specdec
 from specdec.config.export import engines, export
 from specdec.config.export.common import tables
-from specdec.config.registry import builtin
+from specdec.config.records.registry import builtin
 
 
 def config_for(speculative, **sections):

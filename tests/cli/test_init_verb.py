@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from specdec.config.registry import builtin
+from specdec.config.records.registry import builtin
 
 METHODS = list(builtin().records)
 

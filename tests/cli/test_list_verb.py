@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from specdec.config import matrix
-from specdec.config.registry import builtin
+from specdec.config.records.registry import builtin
+from specdec.config.show import matrix
 
 
 def test_every_method_is_listed(specdec):

@@ -15,9 +15,9 @@ import yaml
 
 from specdec import docs
 from specdec.cli import main as main_module
-from specdec.config.check import check_document, checker_for
-from specdec.config.records import check_records_file
-from specdec.config.source import parse
+from specdec.config.read.source import parse
+from specdec.config.records.parse import check_records_file
+from specdec.config.schema.checker import check_document, checker_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -9,8 +9,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from specdec import resolve
-from specdec.config.diagnostics import ConfigError
-from specdec.config.speculative import Namespace
+from specdec.config.final.speculative_config import Namespace
+from specdec.config.findings.diagnostics import ConfigError
 from specdec.engine.llm import LLM
 from specdec.engine.sampling.sampling_params import SamplingParams
 from specdec.errors import EngineError

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from specdec.config.checkpoint.packaged import PackagedModel
+from specdec.config.checkpoint.files.packaged import PackagedModel
 from specdec.engine.llm import LLM
 from specdec.engine.sampling.sampling_params import SamplingParams
 from specdec.errors import TargetError

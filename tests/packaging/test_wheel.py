@@ -45,7 +45,7 @@ def test_wheel_holds_records_schemas_and_kernels_and_nothing_else_at_the_top(whe
     top = {name.split("/")[0] for name in names}
     assert {n for n in top if not n.endswith(".dist-info")} == {"specdec", "specdec_kernels"}
     for needed in ("specdec/data/speculators.yaml", "specdec/data/schemas/config.schema.json", "specdec/default.yaml",
-                   "specdec/data/schemas/speculators.schema.json", "specdec/config/catalog.yaml"):  # fmt: skip
+                   "specdec/data/schemas/speculators.schema.json", "specdec/config/show/catalog.yaml"):  # fmt: skip
         assert needed in names
     assert wheel.name.startswith("declarative_specdec-")
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from specdec.config.record_types import SpeculatorRecord
-from specdec.config.speculative import Namespace, SpeculativeConfig
+from specdec.config.final.speculative_config import Namespace, SpeculativeConfig
+from specdec.config.language.record import SpeculatorRecord
 from specdec.speculators.base import BaseSpeculator, ProposeBatch
 
 

@@ -8,9 +8,9 @@ import pytest
 from specdec_kernels.philox import words
 
 import specdec
-from specdec.config.plan import make_plan
-from specdec.config.plan_text import plan_text
-from specdec.config.speculative import Resolution
+from specdec.config.final.speculative_config import Resolution
+from specdec.config.show.plan import make_plan
+from specdec.config.show.plan_text import plan_text
 from specdec.engine.llm import LLM
 from specdec.engine.sampling.sampling_params import SamplingParams
 

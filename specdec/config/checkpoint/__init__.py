@@ -1,16 +1,24 @@
-"""Checkpoint inspection without torch: from files or plain dicts to canonical facts, formats and findings."""
+"""Checkpoint inspection without torch, in three rooms: files < facts < checks.
 
-from specdec.config.checkpoint.convert import CONVERSIONS
-from specdec.config.checkpoint.cross_check import check_method, cross_check
-from specdec.config.checkpoint.detect import Detection, Identity, detect
-from specdec.config.checkpoint.errors import CheckpointFault
-from specdec.config.checkpoint.facts import as_type, in_speculators_format, read_facts
-from specdec.config.checkpoint.inspect import Inspection, inspect_draft
-from specdec.config.checkpoint.read import load_checkpoint
-from specdec.config.checkpoint.rewrites import matches, rewrite
-from specdec.config.checkpoint.target import check_target, matching_targets, read_target_facts, target_model_type
-from specdec.config.checkpoint.tokenizer import TokenizerComparison, TokenizerInfo, compare_tokenizers
-from specdec.config.checkpoint.value import Checkpoint
+Enters: a path, a hub id or plain dicts. Leaves: a ``Checkpoint``, its canonical facts, the method it declares, findings.
+"""
+
+from specdec.config.checkpoint.checks.cross_check import check_method, cross_check
+from specdec.config.checkpoint.checks.inspect import Inspection, inspect_draft
+from specdec.config.checkpoint.facts.canonical import as_type, in_speculators_format, read_facts
+from specdec.config.checkpoint.facts.convert import CONVERSIONS
+from specdec.config.checkpoint.facts.detect import Detection, Identity, detect
+from specdec.config.checkpoint.facts.rewrites import matches, rewrite
+from specdec.config.checkpoint.facts.target_facts import (
+    check_target,
+    matching_targets,
+    read_target_facts,
+    target_model_type,
+)
+from specdec.config.checkpoint.files.errors import CheckpointFault
+from specdec.config.checkpoint.files.read import load_checkpoint
+from specdec.config.checkpoint.files.tokenizer import TokenizerComparison, TokenizerInfo, compare_tokenizers
+from specdec.config.checkpoint.files.value import Checkpoint
 
 __all__ = [
     "CONVERSIONS",

@@ -1,11 +1,15 @@
-"""The same configuration for another engine: ``export(config, "vllm")``."""
+"""The same configuration for another engine: ``export(config, "vllm")``.
+
+Enters: a finalized configuration. Leaves: flags or settings of that engine, and a finding for what it cannot do.
+What each engine can do stands in the records and in ``flags.yaml``.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 
 from specdec.config.export.common import Exported, tables
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
 
 __all__ = ["Exported", "engines", "export"]
 

@@ -10,12 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from specdec.config.diagnostics import Diagnostic, Severity
-from specdec.config.plan import plain
-from specdec.config.record_types import OptionSpec
-from specdec.config.sections import section_fields
-from specdec.config.source import load
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig, plain
+from specdec.config.findings.diagnostics import Diagnostic, Severity
+from specdec.config.language.record import OptionSpec
+from specdec.config.read.source import load
+from specdec.config.records.sections import section_fields
 
 MISSING = object()
 STATED = ("user", "command line")  # origins of values that a person wrote

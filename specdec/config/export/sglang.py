@@ -16,7 +16,7 @@ from specdec.config.export.common import (
     stated,
     tables,
 )
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
 
 ENGINE = "sglang"
 TREE = "tree"

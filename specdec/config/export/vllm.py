@@ -6,7 +6,6 @@ import json
 import re
 from typing import Any
 
-from specdec.config.diagnostics import Diagnostic
 from specdec.config.export.common import (
     Exported,
     begin,
@@ -17,7 +16,8 @@ from specdec.config.export.common import (
     stated,
     tables,
 )
-from specdec.config.speculative import SpeculativeConfig
+from specdec.config.final.speculative_config import SpeculativeConfig
+from specdec.config.findings.diagnostics import Diagnostic
 
 ENGINE = "vllm"
 V1, V2 = "V1", "V2"

@@ -7,7 +7,7 @@ from statistics import median, median_low
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from specdec.config.speculative import SpeculativeConfig
+    from specdec.config.final.speculative_config import SpeculativeConfig
 
 ROW_SHARE = 0.14  # of a plain step of one request, what a further row costs (native CPU kernels: 0.13 to 0.15)
 LOOKUP_SHARE = 0.001  # what a draft costs that no weights were read for

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from specdec.config.checkpoint.packaged import PACKAGED, packaged_file
+from specdec.config.checkpoint.files.packaged import PACKAGED, packaged_file
 from specdec.errors import TargetError
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pickle", ".pkl")

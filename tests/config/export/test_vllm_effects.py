@@ -8,7 +8,7 @@ import pytest
 
 import specdec
 from specdec.config.export import export
-from specdec.config.registry import builtin
+from specdec.config.records.registry import builtin
 
 COLUMNS = ("ngram", "draft_model", "eagle", "eagle3", "mtp", "gemma4", "dflash", "dflash2", "lilicorr", "xpress", "dspark",
            "extract_hidden_states")  # fmt: skip
