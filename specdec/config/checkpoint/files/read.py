@@ -144,6 +144,7 @@ def _from_files(config: dict[str, Any], directory: Path, role: Role, files: Iter
         file_format="safetensors" if entries else "config",
         read_tokenizer=_tokenizer_of(directory),
         read_map=lambda name: read_integers(entries[name]) if name in entries else None,
+        entries=entries,
     )
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from specdec.config.checkpoint.files.errors import CheckpointFault
+from specdec.config.checkpoint.files.safetensors_header import TensorEntry
 from specdec.config.checkpoint.files.tokenizer import TokenizerInfo, tokenizer_from_list
 
 Role = Literal["draft", "target"]
@@ -30,6 +31,7 @@ class Checkpoint:
     file_format: str = "config"  # config | safetensors | gguf
     read_tokenizer: Callable[[], TokenizerInfo | None] | None = field(default=None, compare=False, repr=False)
     read_map: Callable[[str], tuple[int, ...] | None] | None = field(default=None, compare=False, repr=False)
+    entries: Mapping[str, TensorEntry] = field(default_factory=dict, compare=False, repr=False)  # where each tensor lies
 
     @classmethod
     def from_parts(
