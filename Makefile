@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 MODEL := $(VENV)/.model
 
-.PHONY: test demo check lint types docs clean
+.PHONY: test demo check lint types imports docs clean
 
 # every target sets up what it needs; the stamp is renewed when the requirements change;
 # pip does not compile an editable install, and where Python may not write bytecode every start would
@@ -28,7 +28,7 @@ demo: $(MODEL)
 	$(BIN)/specdec plan
 	grep '"code_edit"' specdec/bench/prompts.jsonl | $(BIN)/specdec generate --compare --prompts -
 
-check: lint types test
+check: lint types imports test
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -36,6 +36,10 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+
+# who may import whom; the contracts are in pyproject.toml
+imports: $(READY)
+	$(BIN)/lint-imports
 
 # rewrite every generated file: config.schema.json, option and error reference, golden messages
 docs: $(READY)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import runpy
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -64,9 +65,8 @@ class Clock:
 
 
 def main(arguments: list[str]) -> int:
-    """Run ``specdec generate`` with ``arguments``; returns its exit code."""
+    """Run ``python -m specdec generate`` with ``arguments`` in this process; returns its exit code."""
     clock, start = Clock(), time.perf_counter()
-    from specdec.cli.main import main as command
     from specdec.model.load import light_imports
 
     stock = light_imports.light_imports
@@ -87,9 +87,14 @@ def main(arguments: list[str]) -> int:
             imports.__exit__(*sys.exc_info())
 
     light_imports.light_imports = watched
-    code = command(["generate", *arguments])
+    sys.argv = ["specdec", "generate", *arguments]
+    code: Any = 0
+    try:
+        runpy.run_module("specdec", run_name="__main__")
+    except SystemExit as stop:
+        code = stop.code
     print(json.dumps(clock.seconds), file=sys.stderr)
-    return code
+    return int(code or 0)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-from specdec.config.findings.diagnostics import Diagnostic
+from specdec.config.findings.diagnostics import COULD_NOT_RUN, Diagnostic
 from specdec.config.findings.render import MAX_SHOWN, render_github, render_json, render_text
 
 FORMATS = ("text", "json", "github")
@@ -72,9 +72,7 @@ def wants_colour(stream: object) -> bool:
 
 def exit_code(diagnostics: Iterable[Diagnostic], strict: bool = False) -> int:
     """0 without errors, 1 with errors (or, with ``strict``, warnings), 2 when something could not be read at all."""
-    from specdec.config.show.catalog import could_not_run
-
     found = list(diagnostics)
-    if any(could_not_run(d.code) for d in found):
+    if any(d.code in COULD_NOT_RUN for d in found):
         return 2
     return int(any(d.severity == "error" or (strict and d.severity == "warning") for d in found))

@@ -8,6 +8,21 @@ from typing import Any, Literal
 Severity = Literal["error", "warning", "note"]
 SourceKind = Literal["file", "command line", "api", "checkpoint", "record", "environment"]
 
+# faults that keep a file from being checked at all: one line, exit code 2
+COULD_NOT_RUN = frozenset(
+    {
+        "alias-bomb",
+        "cannot-read",
+        "empty-file",
+        "file-not-found",
+        "file-too-large",
+        "is-a-directory",
+        "multiple-documents",
+        "not-utf-8",
+        "too-deep",
+    }
+)
+
 
 @dataclass(frozen=True)
 class Source:

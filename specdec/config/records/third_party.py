@@ -13,7 +13,6 @@ from functools import lru_cache
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
 
 from specdec.config.findings.diagnostics import Diagnostic, Source
 from specdec.config.language.record import SpeculatorRecord
@@ -75,50 +74,6 @@ def _problem(extension: Extension, error: RecordError | SourceError) -> Diagnost
     message = f"records of package {extension.package}: {error.message}"
     source = error.source or Source("record", str(extension.path or extension.value))
     return Diagnostic(error.code, "error", "records", message, error.fix or None, source)
-
-
-def load_class(record: SpeculatorRecord, attribute: str = "implementation") -> Any:
-    """Import the class a record names; raises ``RecordError`` that names the record's file and what the class lacks."""
-    qualified = getattr(record, attribute)
-    where = f"{record.name} ({record.origin})"
-    if qualified is None:
-        raise RecordError(
-            "no-implementation",
-            f"{where} names no {attribute}",
-            record.source,
-            f"add {attribute}: package.module:Class",
-        )
-    module_name, _, class_name = qualified.partition(":")
-    try:
-        from importlib import import_module
-
-        found = getattr(import_module(module_name), class_name)
-    except ModuleNotFoundError as error:
-        raise RecordError(
-            "class-not-found", f"{where} names {qualified}: no module {error.name!r}", record.source, "install it"
-        ) from None
-    except AttributeError:
-        message = f"{where} names {qualified}, but {module_name} has no {class_name}"
-        raise RecordError("class-not-found", message, record.source, "correct the name of the class") from None
-    if attribute == "implementation":
-        _check_class(found, qualified, where, record.source)
-    return found
-
-
-def _check_class(found: Any, qualified: str, where: str, source: Source | None) -> None:
-    from specdec.speculators.base import BaseSpeculator
-
-    if not (isinstance(found, type) and issubclass(found, BaseSpeculator)):
-        raise RecordError(
-            "class-not-a-speculator",
-            f"{where} names {qualified}, which is no BaseSpeculator",
-            source,
-            "derive the class from it",
-        )
-    missing = sorted(getattr(found, "__abstractmethods__", ()))
-    if missing:
-        message = f"{where} names {qualified}, which lacks: {', '.join(missing)}"
-        raise RecordError("class-incomplete", message, source, f"implement {missing[0]}")
 
 
 def class_problem(record: SpeculatorRecord) -> RecordError | None:

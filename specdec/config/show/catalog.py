@@ -1,25 +1,10 @@
-"""What each diagnostic code means: one catalog for ``explain``, the docs and the exit code."""
+"""What each diagnostic code means: one catalog for ``explain`` and the docs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-
-# faults that keep a file from being checked at all: one line, exit code 2
-COULD_NOT_RUN = frozenset(
-    {
-        "alias-bomb",
-        "cannot-read",
-        "empty-file",
-        "file-not-found",
-        "file-too-large",
-        "is-a-directory",
-        "multiple-documents",
-        "not-utf-8",
-        "too-deep",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -32,11 +17,6 @@ class Entry:
     fix: str
     example: str = ""
     group: str = ""
-
-
-def could_not_run(code: str) -> bool:
-    """Whether a finding with this code means that nothing was checked."""
-    return code in COULD_NOT_RUN
 
 
 @lru_cache(maxsize=1)

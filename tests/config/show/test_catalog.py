@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from specdec.config.findings.diagnostics import COULD_NOT_RUN
 from specdec.config.read.source import parse
 from specdec.config.records.registry import builtin
-from specdec.config.show.catalog import COULD_NOT_RUN, catalog
+from specdec.config.show.catalog import catalog
 
 ROOT = Path(__file__).resolve().parents[3]
 # what callables take a code as their first or second argument, or as `code=`
