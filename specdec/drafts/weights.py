@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from specdec.config.checkpoint.facts.tensor_names import normalised_name
 from specdec.config.checkpoint.files.read import load_checkpoint
 from specdec.config.checkpoint.files.safetensors_header import TensorEntry
-from specdec.config.checkpoint.facts.tensor_names import normalised_name
 from specdec.drafts.errors import DraftError
 
 Rename = Callable[[str], str | None]

@@ -182,8 +182,9 @@ def complete(state: State, origin: Origin, findings: tuple[Diagnostic, ...], sha
         if state.scope.holds(rule.when, values) is True:
             capabilities[rule.name] = rule.value
     values |= {f"capabilities.{name}": value for name, value in capabilities.items()}
+    says_all = state.draft.checkpoint is not None or not capabilities.get("needs_draft_checkpoint")
     layers, more, settled = aux_layers(
-        record, state.facts, shared.target.facts, state.options.get("aux_layers"), state.draft.checkpoint is not None
+        record, state.facts, shared.target.facts, state.options.get("aux_layers"), says_all
     )
     known_guess = any(d.code == GUESSED for d in found)
     found = [d for d in found if d.code not in settled]

@@ -65,7 +65,7 @@ def test_an_option_is_read_by_exactly_these(option: str) -> None:
 
 
 def test_the_table_above_is_complete() -> None:
-    own = {"query_position", "output_dir", "trust_remote_code"}
+    own = {"query_position", "output_dir", "output_layout", "trust_remote_code"}
     names = {option for record in builtin().records.values() for option in record.options}
     assert names - own == set(READERS)
 

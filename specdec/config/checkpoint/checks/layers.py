@@ -19,6 +19,11 @@ def low_middle_high(layers: int, count: int) -> list[int]:
     return sorted({min(max(i, 0), layers) for i in (2, layers // 2, layers - 3)})
 
 
+def low_middle_high_last(layers: int, count: int) -> list[int]:
+    """The same and the last layer's output, which trainers take as what the draft should reach."""
+    return sorted({*low_middle_high(layers, count), layers})
+
+
 def even_layer_outputs(layers: int, count: int) -> list[int]:
     """Outputs of ``count`` layers spread evenly from 1 to L - 3, as boundaries (the default of DFlash trainers)."""
     if count == 1:
@@ -26,7 +31,7 @@ def even_layer_outputs(layers: int, count: int) -> list[int]:
     return [round(1 + i * (layers - 4) / (count - 1)) + 1 for i in range(count)]
 
 
-SPREADS: dict[str, Spread] = {f.__name__: f for f in (low_middle_high, even_layer_outputs)}
+SPREADS: dict[str, Spread] = {f.__name__: f for f in (low_middle_high, low_middle_high_last, even_layer_outputs)}
 
 
 def with_default_ids(context: CheckContext, chosen: Sequence[int] | None) -> tuple[Found | None, list[Diagnostic]]:

@@ -31,7 +31,9 @@ class Checkpoint:
     file_format: str = "config"  # config | safetensors | gguf
     read_tokenizer: Callable[[], TokenizerInfo | None] | None = field(default=None, compare=False, repr=False)
     read_map: Callable[[str], tuple[int, ...] | None] | None = field(default=None, compare=False, repr=False)
-    entries: Mapping[str, TensorEntry] = field(default_factory=dict, compare=False, repr=False)  # where each tensor lies
+    entries: Mapping[str, TensorEntry] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # where each tensor lies
 
     @classmethod
     def from_parts(
