@@ -155,7 +155,7 @@ class Engine:
         batch, emitted = result.batch, result.emitted
         rejected = self._update(result)
         try:
-            self.runner.propose(batch, rejected)
+            self.runner.propose(batch, self.runner.observe(batch, rejected))
         except Exception as error:
             # a broken speculator is nobody's bad request: end these requests, keep the engine usable, and say so
             for request in batch.requests:
@@ -170,7 +170,7 @@ class Engine:
         return [r for r, tokens in zip(batch.requests, emitted, strict=True) if tokens or r.finished]
 
     def _update(self, result: StepResult) -> list[int]:
-        """Move every request on by what it computed and emitted; returns the rejected drafts of each."""
+        """Move every request on by what it computed and emitted; returns the trailing rows of each that do not hold."""
         rejected = []
         batch, now = result.batch, time.perf_counter()
         self._tell_costs(batch)
@@ -190,6 +190,7 @@ class Engine:
             except Exception as error:
                 request.error, request.finish_reason = describe(error), "error"
                 continue
+            rejected[-1] += len(tokens) - cut.kept  # accepted, but behind the end
             old = len(request.token_ids)
             request.token_ids += tokens[: cut.kept]
             self.states.append(request.slot, old, tokens[: cut.kept])

@@ -10,53 +10,49 @@ import torch
 from specdec.engine.requests import Request
 from specdec.errors import EngineError
 from specdec.model.batch import Batch
-from specdec.speculators.base import Drafts, ProposeBatch
+from specdec.speculators.base import Drafts, Needs, States, Step
 
 
-def propose_batch(
-    batch: Batch,
-    keep: Sequence[int],
-    wanted: Sequence[int],
-    rejected: Sequence[int],
-    last: torch.Tensor | None,
-    aux: torch.Tensor | None,
-) -> ProposeBatch:
-    """The requests ``keep`` (indices into the batch) after a verify step.
+def settled_step(
+    batch: Batch, rejected: Sequence[int], needs: Needs, last: torch.Tensor | None, aux: torch.Tensor | None
+) -> Step:
+    """What a forward settled, for all its requests; nobody wants drafts yet.
 
-    ``wanted`` and ``rejected`` are per kept request; ``last`` [R, W, H] and ``aux`` [R, W, A * H] cover the batch.
+    ``rejected``: trailing rows of each request that do not hold; ``last`` [R, W, H] and ``aux`` [R, W, A * H] are of
+    the batch's rows. ``needs`` says which boundaries ``aux`` holds.
     """
-    kept = [batch.requests[i] for i in keep]
-    token_ids: list[int] = []
-    positions: list[int] = []
-    offsets = [0]
-    for i in keep:
-        token_ids += batch.tokens[i]
-        positions += range(batch.starts[i], batch.starts[i] + batch.counts[i])
+    requests, token_ids, positions, offsets = batch.requests, [], [], [0]
+    for tokens, start in zip(batch.tokens, batch.starts, strict=True):
+        token_ids += tokens
+        positions += range(start, start + len(tokens))
         offsets.append(len(token_ids))
-
-    def rows(states: torch.Tensor) -> torch.Tensor:
-        flat = batch.flatten(states)
-        if len(keep) == len(batch.requests):
-            return flat
-        parts = flat.split(batch.counts)
-        return torch.cat([parts[i] for i in keep])
-
+    sampled = [
+        r.token_ids[-1] if samples and r.error is None else -1
+        for r, samples in zip(requests, batch.samples, strict=True)
+    ]
+    following = [
+        r.token_ids[r.num_computed] if token < 0 and r.num_computed < len(r.token_ids) else token
+        for r, token in zip(requests, sampled, strict=True)
+    ]
     lists = {
-        "slots": [r.slot for r in kept],
-        "num_drafts": wanted,
+        "slots": [r.slot for r in requests],
+        "num_drafts": [0] * len(requests),
         "token_ids": token_ids,
         "positions": positions,
         "row_offsets": offsets,
-        "num_rejected": rejected,
-        "last_sampled": [r.token_ids[-1] if batch.samples[i] else -1 for r, i in zip(kept, keep, strict=True)],
-        "temperature": [r.params.temperature for r in kept],
-        "seeds": [r.seed for r in kept],
+        "num_rejected": list(rejected),
+        "last_sampled": sampled,
+        "next_token": following,
+        "finished": [r.finished for r in requests],
+        "temperature": [r.params.temperature for r in requests],
+        "seeds": [r.seed for r in requests],
     }
-    return ProposeBatch.of_lists(
-        lists,
-        hidden_states=None if last is None else rows(last),
-        aux_hidden_states=None if aux is None else rows(aux),
-        device=batch.layout.device,
+    states = None
+    if last is not None or aux is not None:
+        flat = [None if t is None else batch.flatten(t) for t in (last, aux)]
+        states = States(flat[0], flat[1], needs.boundaries)
+    return Step.of_lists(
+        lists, states=states, device=batch.layout.device, batch_size=sum(not r.finished for r in requests)
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from specdec.engine.exchange import draft_laws, hand_out, propose_batch
+from specdec.engine.exchange import draft_laws, hand_out, settled_step
 from specdec.engine.outputs import TokenLogprob
 from specdec.engine.policy.adaptive import AdaptiveVerification
 from specdec.engine.requests import Request, RequestStates
@@ -20,7 +20,7 @@ from specdec.model.capture import HiddenStateCapture
 from specdec.model.graphs import DecodeGraphs
 from specdec.model.kv_cache import SlotCache
 from specdec.model.target import Target
-from specdec.speculators.base import BaseSpeculator
+from specdec.speculators.base import BaseSpeculator, Needs, Step
 from specdec.speculators.k_schedule import KSchedule
 from specdec.verify.verifier import Verifier
 
@@ -79,6 +79,7 @@ class Runner:
         self.schedule = KSchedule(0)
         self.drafts_tokens = False
         self.capture: HiddenStateCapture | None = None
+        self.needs = Needs()
         if speculator is not None:
             self._wire(speculator)
         self.graphs: DecodeGraphs | None = None
@@ -86,18 +87,14 @@ class Runner:
             self.graphs = DecodeGraphs(target, self.cache, 1 + self.max_drafts, self.capture)
 
     def _wire(self, speculator: BaseSpeculator) -> None:
-        """Hook up what the record's capabilities ask for."""
+        """Hook up what the speculator needs; for a chain that is what its members need."""
         config = speculator.config
-        can = config.record.capabilities
-        self.drafts_tokens = can.get("proposes_draft_tokens", True)
+        self.drafts_tokens = config.capabilities.get("proposes_draft_tokens", True)
         self.max_drafts = speculator.num_speculative_tokens if self.drafts_tokens else 0
         self.schedule = KSchedule(self.max_drafts, config.get("options.num_speculative_tokens_per_batch_size"))
-        boundaries: tuple[int, ...] = ()
-        if can.get("uses_aux_hidden_states", False):
-            boundaries = tuple(config.wiring.get("capture_before_layer") or ())
-        last = can.get("uses_target_hidden_states", False)
-        if last or boundaries:
-            self.capture = HiddenStateCapture(self.target.model, last, boundaries)
+        self.needs = speculator.needs
+        if self.needs.last or self.needs.boundaries:
+            self.capture = HiddenStateCapture(self.target.model, self.needs.last, self.needs.boundaries)
 
     @torch.inference_mode()
     def start(self, request: Request) -> None:
@@ -105,14 +102,14 @@ class Runner:
         self.cache.acquire(request.slot)
         if self.speculator is not None:
             prompt = self.states.token_ids[request.slot, : len(request.prompt_token_ids)]
-            self.speculator.start_request(request.slot, prompt)
+            self.speculator.start(request.slot, prompt)
 
     @torch.inference_mode()
     def finish(self, request: Request) -> None:
         """Take back the cache row of a request that ended."""
         self.cache.release(request.slot)
         if self.speculator is not None:
-            self.speculator.finish_request(request.slot)
+            self.speculator.finish(request.slot)
         for observer in (self.controller, self.adaptive):
             if observer is not None:
                 observer.finish(request)
@@ -169,24 +166,36 @@ class Runner:
             for ids, values, rank in columns
         ]
 
-    def propose(self, batch: Batch, rejected: Sequence[int]) -> None:
-        """Let the speculator draft for the requests of ``batch`` that go on; ``rejected`` is per request."""
+    def observe(self, batch: Batch, rejected: Sequence[int]) -> Step | None:
+        """Tell the speculator what the forward of ``batch`` settled; ``rejected`` is per request."""
         last, aux = self.capture.take() if self.capture is not None else (None, None)
         if self.speculator is None:
-            return
+            return None
+        begin = time.perf_counter()
         for request in batch.requests:
             request.drafts, request.draft_logits, request.confidences = [], None, None
-        keep = [i for i, r in enumerate(batch.requests) if not r.finished and r.params.num_speculative_tokens != 0]
-        if not keep:
+        step = settled_step(batch, rejected, self.needs, last, aux)
+        self.speculator.observe(step)
+        self.times.draft = time.perf_counter() - begin
+        return step
+
+    def propose(self, batch: Batch, step: Step | None) -> None:
+        """Let the speculator draft for the requests of ``batch`` that go on and want drafts."""
+        if self.speculator is None or step is None:
             return
         begin = time.perf_counter()
-        kept = [batch.requests[i] for i in keep]
-        wanted = [self._wanted(r, len(kept)) if batch.samples[i] else 0 for r, i in zip(kept, keep, strict=True)]
-        drafts = self.speculator.propose(propose_batch(batch, keep, wanted, [rejected[i] for i in keep], last, aux))
-        hand_out(drafts, kept, wanted, self.target.vocab_size)
-        self.times.draft = time.perf_counter() - begin
-        for request in kept:
-            request.drafted_in = self.times.draft / len(kept)
+        wanted = [
+            self._wanted(r, step.batch_size) if samples and not r.finished else 0
+            for r, samples in zip(batch.requests, batch.samples, strict=True)
+        ]
+        asked = [i for i, count in enumerate(wanted) if count]
+        going = [r for r in batch.requests if not r.finished]
+        if asked:
+            counts, requests = [wanted[i] for i in asked], [batch.requests[i] for i in asked]
+            hand_out(self.speculator.propose(step.only(asked, counts)), requests, counts, self.target.vocab_size)
+        self.times.draft += time.perf_counter() - begin
+        for request in going:
+            request.drafted_in = self.times.draft / len(going)
 
     def _wanted(self, request: Request, batch_size: int) -> int:
         k = self.schedule(batch_size)

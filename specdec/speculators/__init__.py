@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 _EXPORTS = {
     "BaseSpeculator": "specdec.speculators.base",
     "Drafts": "specdec.speculators.base",
-    "ProposeBatch": "specdec.speculators.base",
+    "Step": "specdec.speculators.base",
     "TargetHandle": "specdec.model.handle",
     "SpeculatorError": "specdec.speculators.init",
     "init_speculator": "specdec.speculators.init",
 }
-__all__ = ["BaseSpeculator", "Drafts", "ProposeBatch", "SpeculatorError", "TargetHandle", "init_speculator"]
+__all__ = ["BaseSpeculator", "Drafts", "SpeculatorError", "Step", "TargetHandle", "init_speculator"]
 
 if TYPE_CHECKING:
     from specdec.model.handle import TargetHandle
-    from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
+    from specdec.speculators.base import BaseSpeculator, Drafts, Step
     from specdec.speculators.init import SpeculatorError, init_speculator
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,32 +18,105 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ProposeBatch(Columns):
-    """What the engine knows about R requests after a verify step; rows of all requests are flattened to N.
+class Needs:
+    """What a speculator reads of the target besides tokens; nothing else is captured for it."""
 
-    An attribute is always a tensor. The engine makes batches of lists, and tensors of them when they are asked for;
+    last: bool = False  # states after the final norm
+    boundaries: tuple[int, ...] = ()  # residual streams: i = what enters layer i, L = what leaves the last one
+    target_kv_layers: tuple[int, ...] = ()  # layers whose keys and values it reads, where they lie
+
+    def __or__(self, other: Needs) -> Needs:
+        """What both need."""
+        return Needs(
+            self.last or other.last,
+            tuple(sorted({*self.boundaries, *other.boundaries})),
+            tuple(sorted({*self.target_kv_layers, *other.target_kv_layers})),
+        )
+
+    @classmethod
+    def of(cls, config: SpeculativeConfig) -> Needs:
+        """What a configuration's capabilities and wiring ask for."""
+        can, wiring = config.capabilities, config.wiring
+        boundaries = wiring.get("capture_before_layer") if can.get("uses_aux_hidden_states") else None
+        layers = wiring.get("target_kv_layers") if can.get("reads_target_kv") else None
+        return cls(bool(can.get("uses_target_hidden_states")), tuple(boundaries or ()), tuple(layers or ()))
+
+
+@dataclass(frozen=True)
+class States:
+    """Target states of the N rows of a step; valid until the next forward."""
+
+    last: torch.Tensor | None = None  # [N, H] after the final norm
+    aux: torch.Tensor | None = None  # [N, A * H] at ``boundaries``, in their order
+    boundaries: tuple[int, ...] = ()
+
+    def select(self, boundaries: Sequence[int]) -> torch.Tensor:
+        """States [N, len(boundaries) * H] at these boundaries, concatenated in this order."""
+        assert self.aux is not None, "no states were captured at boundaries; the speculator's needs must name them"
+        if tuple(boundaries) == self.boundaries:
+            return self.aux
+        parts = self.aux.unflatten(-1, (len(self.boundaries), -1))
+        return parts[:, [self.boundaries.index(b) for b in boundaries]].flatten(1)
+
+    def of(self, needs: Needs) -> torch.Tensor:
+        """The states [N, S] that a draft network reads: at its boundaries, else after the final norm."""
+        if needs.boundaries:
+            return self.select(needs.boundaries)
+        assert self.last is not None, "no states were captured after the final norm; the speculator's needs must say so"
+        return self.last
+
+    def rows(self, index: Sequence[int] | torch.Tensor) -> States:
+        """The same of some rows."""
+        return States(*(None if t is None else t[index] for t in (self.last, self.aux)), self.boundaries)
+
+
+@dataclass(frozen=True)
+class Step(Columns):
+    """What one forward of the target settled for R requests; rows of all requests are flattened to N.
+
+    An attribute is always a tensor. The engine makes steps of lists, and tensors of them when they are asked for;
     speculators that work on the host ask ``host("slots")`` for the list instead.
     """
 
     slots: torch.Tensor = Column(torch.int64)  # [R]: row of each request in the persistent request states
-    # [R]: drafts wanted per request, 0 = keep the draft state in sync but draft nothing
-    num_drafts: torch.Tensor = Column(torch.int64)
+    num_drafts: torch.Tensor = Column(torch.int64)  # [R]: drafts wanted per request
     token_ids: torch.Tensor = Column(torch.int64)  # [N]: tokens the target consumed in this step
     positions: torch.Tensor = Column(torch.int64)  # [N]: absolute positions of those tokens
     row_offsets: torch.Tensor = Column(torch.int64)  # [R + 1]: request r owns rows row_offsets[r]:row_offsets[r + 1]
     num_rejected: torch.Tensor = Column(torch.int64)  # [R]: trailing rows of each request that were rejected
-    # [R]: bonus or correction token; -1 while a prompt is still being prefilled
+    # [R]: bonus or correction token, the last one kept where a request ended; -1 while a prompt is unfinished
     last_sampled: torch.Tensor = Column(torch.int64)
+    # [R]: the token behind the last row that holds: last_sampled, or the next token of an unfinished prompt; -1 = none
+    next_token: torch.Tensor = Column(torch.int64)
+    finished: torch.Tensor = Column(torch.bool)  # [R]: the request ended with this step
     temperature: torch.Tensor = Column(torch.float32)  # [R], 0 = greedy
     seeds: torch.Tensor = Column(torch.int64)  # [R]
-    hidden_states: torch.Tensor | None = None  # [N, H] target states after the final norm
-    aux_hidden_states: torch.Tensor | None = None  # [N, num_aux * H] states at the boundary ids, concatenated in order
+    states: States | None = None  # of the N rows, what the speculator's needs name
+    batch_size: int = 0  # requests of the forward that go on, whether they want drafts or not
     device: torch.device | None = None  # of the tensors made from lists; None = the CPU
 
-    def wanting(self, num_drafts: Sequence[int]) -> ProposeBatch:
-        """The same step with other numbers of drafts wanted [R]; ``dataclasses.replace`` would make every tensor."""
-        held = {name: value for name, value in vars(self).items() if name not in ("lists", "num_drafts")}
-        return ProposeBatch.of_lists({**self.lists, "num_drafts": num_drafts}, **held)
+    def only(self, keep: Sequence[int], num_drafts: Sequence[int]) -> Step:
+        """The requests ``keep`` (indices), with these numbers of drafts wanted."""
+        names = [name for name in vars(type(self)) if isinstance(vars(type(self))[name], Column)]
+        if len(keep) == len(self.host("slots")):
+            held = {name: self.host(name) for name in names}
+            return Step.of_lists(
+                {**held, "num_drafts": list(num_drafts)},
+                states=self.states,
+                batch_size=self.batch_size,
+                device=self.device,
+            )
+        offsets = self.host("row_offsets")
+        rows = [i for r in keep for i in range(offsets[r], offsets[r + 1])]
+        ends = accumulate((offsets[r + 1] - offsets[r] for r in keep), initial=0)
+        lists: dict[str, Any] = {name: [self.host(name)[r] for r in keep] for name in names if name not in _PER_ROW}
+        lists |= {name: [self.host(name)[i] for i in rows] for name in ("token_ids", "positions")}
+        lists |= {"row_offsets": list(ends), "num_drafts": list(num_drafts)}
+        states = None if self.states is None else self.states.rows(rows)
+        return Step.of_lists(lists, states=states, batch_size=self.batch_size, device=self.device)
+
+
+_PER_ROW = ("token_ids", "positions", "row_offsets", "num_drafts")
 
 
 @dataclass(frozen=True)
@@ -64,22 +138,42 @@ class Drafts(Columns):
 
 
 class BaseSpeculator(ABC):
-    """Drafts tokens for the engine; built as ``Class(config, device)``, plus ``req_states`` if the constructor names it."""
+    """Drafts tokens for the engine; built as ``Class(config, device)``, plus ``req_states`` if the constructor names it.
+
+    After every forward ``observe`` is told what it settled; then ``propose`` is asked for the requests that want drafts.
+    """
 
     def __init__(self, config: SpeculativeConfig, device: torch.device) -> None:
         self.config = config
         self.device = device
         self.num_speculative_tokens: int = config.num_speculative_tokens
 
+    @property
+    def needs(self) -> Needs:
+        """What the engine must capture of the target for ``observe``."""
+        return Needs.of(self.config)
+
     def load(self, target: TargetHandle) -> None:
         """Load draft weights and share what the wiring shares with the target; called once, before any request."""
 
-    @abstractmethod
-    def propose(self, batch: ProposeBatch) -> Drafts:
-        """Draft up to ``num_speculative_tokens`` tokens per request after a verify step."""
-
-    def start_request(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
+    def start(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
         """A request was admitted to ``slot`` with this prompt [P]."""
 
-    def finish_request(self, slot: int) -> None:
+    def observe(self, step: Step) -> None:
+        """A forward is settled: chunks of prompts and requests that ended are part of it. Keep what drafting needs.
+
+        Runs no network: whether a request wants drafts is not known yet.
+        """
+
+    @abstractmethod
+    def propose(self, step: Step) -> Drafts:
+        """Draft up to ``num_drafts`` tokens for each request of a step that ``observe`` was told of.
+
+        Only requests that want drafts are part of it; without any this is not called.
+        """
+
+    def finish(self, slot: int) -> None:
         """The request in ``slot`` ended or was aborted; its draft state may be dropped."""
+
+    def close(self) -> None:
+        """Nothing follows; called once, also after an error."""

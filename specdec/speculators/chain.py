@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.model.handle import TargetHandle
-from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
+from specdec.speculators.base import BaseSpeculator, Drafts, Needs, Step
 from specdec.speculators.init import init_speculator
 from specdec.speculators.k_schedule import KSchedule
 
@@ -30,31 +32,44 @@ class ChainSpeculator(BaseSpeculator):
         for link in self.links:
             link.load(target)
 
-    def start_request(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
+    def start(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
         for link in self.links:
-            link.start_request(slot, prompt_token_ids)
+            link.start(slot, prompt_token_ids)
 
-    def finish_request(self, slot: int) -> None:
+    def finish(self, slot: int) -> None:
         for link in self.links:
-            link.finish_request(slot)
+            link.finish(slot)
 
-    def propose(self, batch: ProposeBatch) -> Drafts:
+    @property
+    def needs(self) -> Needs:
+        return reduce(or_, (link.needs for link in self.links), Needs())
+
+    def observe(self, step: Step) -> None:
+        for link in self.links:
+            link.observe(step)
+
+    def close(self) -> None:
+        for link in self.links:
+            link.close()
+
+    def propose(self, step: Step) -> Drafts:
         k = self.num_speculative_tokens
-        wanted = [min(number, k) for number in batch.host("num_drafts")]
+        wanted = [min(number, k) for number in step.host("num_drafts")]
         rows: list[list[int]] = [[] for _ in wanted]
         proposals: list[Drafts] = []
-        source = [-1] * len(rows)  # index of the proposal that a row was taken from
-        for number, link in enumerate(self.links):
-            limit = allowed(link, len(rows))
-            asked = [0 if row else min(most, limit) for row, most in zip(rows, wanted, strict=True)]
-            proposals.append(link.propose(batch.wanting(asked)))
-            for r, row in enumerate(proposals[-1].rows()):
-                if row and not rows[r]:
-                    rows[r], source[r] = row[:k], number
-        chosen = [proposals[i] if i >= 0 else None for i in source]
+        chosen: list[tuple[Drafts, int] | None] = [None] * len(rows)  # whose row of which proposal a request takes
+        for link in self.links:
+            limit = allowed(link, step.batch_size or len(rows))
+            asked = [r for r, row in enumerate(rows) if not row and min(wanted[r], limit) > 0]
+            if not asked:
+                continue
+            proposals.append(link.propose(step.only(asked, [min(wanted[r], limit) for r in asked])))
+            for at, (r, row) in enumerate(zip(asked, proposals[-1].rows(), strict=True)):
+                if row:
+                    rows[r], chosen[r] = row[:k], (proposals[-1], at)
         confidences = None
         if any(proposal.confidences is not None for proposal in proposals):
-            confidences = [_confidences(drafts, r, k) for r, drafts in enumerate(chosen)]
+            confidences = [_confidences(drafts, k) for drafts in chosen]
         lists = {"token_ids": rows, "confidences": confidences}
         return Drafts.of_lists(lists, logits=_laws(proposals, chosen, rows, k), width=k, device=self.device)
 
@@ -65,15 +80,16 @@ def allowed(link: BaseSpeculator, batch_size: int) -> int:
     return KSchedule(link.num_speculative_tokens, entries)(batch_size)
 
 
-def _confidences(drafts: Drafts | None, row: int, k: int) -> list[float]:
+def _confidences(chosen: tuple[Drafts, int] | None, k: int) -> list[float]:
     """[k] of a row; nan for drafts whose speculator says nothing."""
-    if drafts is None or drafts.confidences is None:
+    if chosen is None or chosen[0].confidences is None:
         return [math.nan] * k
+    drafts, row = chosen
     return list(drafts.host("confidences")[row][:k])
 
 
 def _laws(
-    proposals: Sequence[Drafts], chosen: Sequence[Drafts | None], rows: Sequence[Sequence[int]], k: int
+    proposals: Sequence[Drafts], chosen: Sequence[tuple[Drafts, int] | None], rows: Sequence[Sequence[int]], k: int
 ) -> torch.Tensor | None:
     """Logits [R, k, V] of the rows' drafts, one-hot where their speculator gives none; None when no speculator does."""
     held = [drafts.logits for drafts in proposals if drafts.logits is not None]
@@ -81,9 +97,9 @@ def _laws(
         return None
     size = max(1 + max((token for row in rows for token in row), default=0), *(law.shape[-1] for law in held))
     laws = held[0].new_full((len(rows), k, size), float("-inf"))
-    for r, (drafts, row) in enumerate(zip(chosen, rows, strict=True)):
-        if drafts is not None and drafts.logits is not None:
-            law = drafts.logits[r, :k]
+    for r, (taken, row) in enumerate(zip(chosen, rows, strict=True)):
+        if taken is not None and taken[0].logits is not None:
+            law = taken[0].logits[taken[1], :k]
             laws[r, : len(law), : law.shape[-1]] = law
         elif row:
             laws[r, list(range(len(row))), list(row)] = 0.0

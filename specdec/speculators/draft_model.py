@@ -12,7 +12,7 @@ from specdec.drafts.causal_lm import DraftLanguageModel, DraftSequence
 from specdec.drafts.vocabulary import SharedPrefix, VocabularyMap, intersect
 from specdec.model.accelerate import accelerate, acceleration
 from specdec.model.handle import TargetHandle
-from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
+from specdec.speculators.base import BaseSpeculator, Drafts, Step
 from specdec.speculators.coupling import couples_drafts
 from specdec.speculators.history import TokenHistory, committed
 from specdec.verify.drafting import draw_drafts
@@ -59,24 +59,25 @@ class DraftModelSpeculator(BaseSpeculator):
         if report is not None and not report.reason:
             accelerate(model.model, max_batch=self.draft.cache.max_rows * (self.num_speculative_tokens + 1))
 
-    def start_request(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
+    def start(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
         self.history.start(slot, prompt_token_ids)
         self.draft.start(slot, self.vocabulary.to_draft(self.history.tokens[slot]))
 
-    def finish_request(self, slot: int) -> None:
+    def finish(self, slot: int) -> None:
         self.history.finish(slot)
         self.draft.finish(slot)
 
-    def propose(self, batch: ProposeBatch) -> Drafts:
-        rows: list[int] = []
-        counts: list[int] = []
-        width = self.num_speculative_tokens
-        for step in committed(batch):
-            sequence = self.draft.sequences[step.slot]
-            if new := self.history.extend(step):
-                sequence.commit(self.vocabulary.to_draft(new))
-            counts.append(min(step.num_drafts, width, self.draft.room(sequence)))
-            rows.append(step.slot)
+    def observe(self, step: Step) -> None:
+        for settled in committed(step):
+            if new := self.history.extend(settled):
+                self.draft.sequences[settled.slot].commit(self.vocabulary.to_draft(new))
+
+    def propose(self, batch: Step) -> Drafts:
+        rows, width = batch.host("slots"), self.num_speculative_tokens
+        counts = [
+            min(wanted, width, self.draft.room(self.draft.sequences[slot]))
+            for slot, wanted in zip(rows, batch.host("num_drafts"), strict=True)
+        ]
         drafts: list[list[int]] = [[] for _ in rows]
         stored: list[list[torch.Tensor]] = [[] for _ in rows]
         sequences = [self.draft.sequences[slot] for slot in rows]
@@ -86,7 +87,7 @@ class DraftModelSpeculator(BaseSpeculator):
 
     def draft_rounds(
         self,
-        batch: ProposeBatch,
+        batch: Step,
         sequences: Sequence[DraftSequence],
         counts: Sequence[int],
         drafts: list[list[int]],
@@ -102,7 +103,7 @@ class DraftModelSpeculator(BaseSpeculator):
 
     def draw(
         self,
-        batch: ProposeBatch,
+        batch: Step,
         rows: Sequence[int],
         logits: torch.Tensor,
         step: int,

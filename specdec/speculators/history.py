@@ -7,31 +7,26 @@ from dataclasses import dataclass
 
 import torch
 
-from specdec.speculators.base import ProposeBatch
+from specdec.speculators.base import Step
 
 
 @dataclass(frozen=True)
 class Committed:
     """What one verify step settled for one request."""
 
-    row: int  # index in the batch
     slot: int
-    num_drafts: int  # drafts wanted now; 0 while a prompt is being prefilled
     start: int  # absolute position of ``tokens[0]``
     tokens: list[int]  # tokens that the target consumed and kept, then the one it sampled
 
 
-def committed(batch: ProposeBatch) -> Iterator[Committed]:
-    """The settled tokens of each request of the batch, rejected drafts left out."""
-    offsets, rejected, sampled = batch.host("row_offsets"), batch.host("num_rejected"), batch.host("last_sampled")
-    token_ids, drafts, positions = batch.host("token_ids"), batch.host("num_drafts"), batch.host("positions")
-    for row, slot in enumerate(batch.host("slots")):
+def committed(step: Step) -> Iterator[Committed]:
+    """The settled tokens of each request of a step, rejected drafts left out."""
+    offsets, rejected, sampled = step.host("row_offsets"), step.host("num_rejected"), step.host("last_sampled")
+    token_ids, positions = step.host("token_ids"), step.host("positions")
+    for row, slot in enumerate(step.host("slots")):
         first, last = offsets[row], offsets[row + 1] - rejected[row]
         tokens = token_ids[first:last]
-        if sampled[row] < 0:
-            yield Committed(row, slot, 0, positions[first], tokens)
-        else:
-            yield Committed(row, slot, drafts[row], positions[first], [*tokens, sampled[row]])
+        yield Committed(slot, positions[first], tokens if sampled[row] < 0 else [*tokens, sampled[row]])
 
 
 class TokenHistory:

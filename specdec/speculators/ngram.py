@@ -8,7 +8,7 @@ import torch
 from specdec_kernels.ngram_match import ngram_match
 
 from specdec.config.final.speculative_config import SpeculativeConfig
-from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
+from specdec.speculators.base import BaseSpeculator, Drafts, Step
 from specdec.speculators.history import committed
 from specdec.speculators.ngram_index import NgramIndex, continuation
 
@@ -34,22 +34,29 @@ class NgramSpeculator(BaseSpeculator):
         self.searches_on_device = req_states is not None and device.type != "cpu"
         self._indexes: dict[int, NgramIndex] = {}
 
-    def start_request(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
+    def start(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
         if self.searches_on_device:
             return
         index = self._indexes[slot] = NgramIndex(self.min_n, self.max_n, leftmost=self.leftmost)
         index.extend(prompt_token_ids.tolist())
 
-    def propose(self, batch: ProposeBatch) -> Drafts:
-        return self._search(batch) if self.searches_on_device else self._look_up(batch)
+    def observe(self, step: Step) -> None:
+        if self.searches_on_device:
+            return
+        for settled in committed(step):
+            index = self._indexes[settled.slot]
+            index.extend(settled.tokens[len(index.tokens) - settled.start :])
 
-    def _search(self, batch: ProposeBatch) -> Drafts:
+    def propose(self, step: Step) -> Drafts:
+        return self._search(step) if self.searches_on_device else self._look_up(step)
+
+    def _search(self, step: Step) -> Drafts:
         """Search ``req_states.token_ids``, without a word to the host."""
         assert self.states is not None
         k = self.num_speculative_tokens
         found = ngram_match(
-            self.states.token_ids[batch.slots],
-            self.states.num_tokens[batch.slots],
+            self.states.token_ids[step.slots],
+            self.states.num_tokens[step.slots],
             min_n=self.min_n,
             max_n=self.max_n,
             k=k,
@@ -59,23 +66,20 @@ class NgramSpeculator(BaseSpeculator):
         if not self.leftmost:
             period = (found >= 0).sum(-1, keepdim=True).clamp(min=1)
             found = found.gather(1, columns % period)
-        wanted = torch.where(batch.last_sampled < 0, 0, batch.num_drafts)
-        return Drafts(torch.where(columns < wanted[:, None], found, -1))
+        return Drafts(torch.where(columns < step.num_drafts[:, None], found, -1))
 
-    def _look_up(self, batch: ProposeBatch) -> Drafts:
+    def _look_up(self, step: Step) -> Drafts:
         rows: list[list[int]] = []
         confidences: list[list[float]] = []
-        for step in committed(batch):
-            index = self._indexes[step.slot]
-            index.extend(step.tokens[len(index.tokens) - step.start :])
-            start = index.match() if step.num_drafts else None
-            count = min(step.num_drafts, self.num_speculative_tokens)
+        for slot, wanted in zip(step.host("slots"), step.host("num_drafts"), strict=True):
+            index = self._indexes[slot]
+            start, count = index.match(), min(wanted, self.num_speculative_tokens)
             rows.append([] if start is None else continuation(index.tokens, start, count, wrap=not self.leftmost))
             confidences.append([] if start is None else index.confidences(start, rows[-1]))
         lists = {"token_ids": rows, "confidences": confidences}
         return Drafts.of_lists(lists, width=self.num_speculative_tokens, device=self.device)
 
-    def finish_request(self, slot: int) -> None:
+    def finish(self, slot: int) -> None:
         self._indexes.pop(slot, None)
 
 

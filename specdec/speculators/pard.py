@@ -9,7 +9,7 @@ import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.causal_lm import DraftSequence
-from specdec.speculators.base import ProposeBatch
+from specdec.speculators.base import Step
 from specdec.speculators.draft_model import DraftModelSpeculator
 from specdec.speculators.init import SpeculatorError
 
@@ -32,7 +32,7 @@ class PardSpeculator(DraftModelSpeculator):
 
     def draft_rounds(
         self,
-        batch: ProposeBatch,
+        batch: Step,
         sequences: Sequence[DraftSequence],
         counts: Sequence[int],
         drafts: list[list[int]],

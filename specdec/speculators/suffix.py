@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
-from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
+from specdec.speculators.base import BaseSpeculator, Drafts, Step
 from specdec.speculators.coupling import couples_drafts
 from specdec.speculators.history import TokenHistory, committed
 from specdec.speculators.suffix_tree import Candidate, SuffixTree
@@ -41,27 +41,31 @@ class SuffixSpeculator(BaseSpeculator):
         self._sequence_of: dict[int, int] = {}  # slot -> its sequence in the global structure
         self._next_sequence = 0
 
-    def start_request(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
+    def start(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
         self._history.start(slot, prompt_token_ids)
         tree = self._own[slot] = SuffixTree(self.max_depth)
         tree.extend(0, self._history.tokens[slot])
         self._sequence_of[slot] = self._next_sequence
         self._next_sequence += 1
 
-    def propose(self, batch: ProposeBatch) -> Drafts:
-        steps = list(committed(batch))
-        for step in steps:
-            new = self._history.extend(step)
+    def observe(self, step: Step) -> None:
+        for settled in committed(step):
+            new = self._history.extend(settled)
             if new:
-                self._own[step.slot].extend(0, new)
-                self._remember(self._sequence_of[step.slot], new)
+                self._own[settled.slot].extend(0, new)
+                self._remember(self._sequence_of[settled.slot], new)
+
+    def propose(self, step: Step) -> Drafts:
         width = self.num_speculative_tokens
-        shared = [self.coupled or t == 0 for t in batch.host("temperature")]
-        found = [self._speculate(step.slot, min(step.num_drafts, width), shared[step.row]) for step in steps]
+        columns = (step.host(name) for name in ("slots", "num_drafts", "temperature"))
+        found = [
+            self._speculate(slot, min(wanted, width), shared=self.coupled or temperature == 0)
+            for slot, wanted, temperature in zip(*columns, strict=True)
+        ]
         lists = {"token_ids": [c.tokens for c in found], "confidences": [c.probabilities for c in found]}
         return Drafts.of_lists(lists, width=width, device=self.device)
 
-    def finish_request(self, slot: int) -> None:
+    def finish(self, slot: int) -> None:
         self._history.finish(slot)
         self._own.pop(slot, None)
         sequence = self._sequence_of.pop(slot, None)
@@ -78,8 +82,6 @@ class SuffixSpeculator(BaseSpeculator):
         self._global.extend(sequence, tokens)
 
     def _speculate(self, slot: int, count: int, shared: bool) -> Candidate:
-        if count == 0:
-            return Candidate([], [], 0)
         context = self._history.tokens[slot][-self.max_depth :]
         rules: dict[str, Any] = {"spec_factor": self.spec_factor, "min_probability": self.min_probability}
         own = self._own[slot].speculate(context, count, sequence=0, **rules)

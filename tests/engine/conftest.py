@@ -10,7 +10,7 @@ import torch
 
 from specdec.config.final.speculative_config import Namespace, SpeculativeConfig
 from specdec.config.language.record import SpeculatorRecord
-from specdec.speculators.base import BaseSpeculator, Drafts, ProposeBatch
+from specdec.speculators.base import BaseSpeculator, Drafts, Step
 
 VOCAB = 61
 
@@ -56,38 +56,45 @@ def make_config(k: int = 4, wiring: dict[str, Any] | None = None, **record: Any)
 
 
 class ScriptedSpeculator(BaseSpeculator):
-    """``script(known_token_ids, k) -> drafts`` decides; keeps every ProposeBatch it was given."""
+    """``script(known_token_ids, k) -> drafts`` decides; keeps every step it was given."""
 
     def __init__(self, config: SpeculativeConfig, script: Callable[[list[int], int], list[int]]) -> None:
         super().__init__(config, torch.device("cpu"))
         self.script = script
         self.history: dict[int, list[int]] = {}
-        self.batches: list[ProposeBatch] = []
+        self.batches: list[Step] = []  # one a forward
+        self.asked: list[Step] = []  # one a round of drafting
         self.finished: list[int] = []
 
-    def start_request(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
+    def start(self, slot: int, prompt_token_ids: torch.Tensor) -> None:
         assert slot not in self.history
         self.history[slot] = []
 
-    def finish_request(self, slot: int) -> None:
+    def finish(self, slot: int) -> None:
         del self.history[slot]
         self.finished.append(slot)
 
-    def propose(self, batch: ProposeBatch) -> Drafts:
-        self.batches.append(batch)
-        offsets = batch.row_offsets.tolist()
-        rows = []
-        for r, slot in enumerate(batch.slots.tolist()):
-            consumed = batch.token_ids[offsets[r] : offsets[r + 1]].tolist()
-            rejected = int(batch.num_rejected[r])
-            start = int(batch.positions[offsets[r]])
-            # a speculator that trusts the batch rebuilds the text from it alone
+    def observe(self, step: Step) -> None:
+        self.batches.append(step)
+        offsets = step.row_offsets.tolist()
+        for r, slot in enumerate(step.slots.tolist()):
+            consumed = step.token_ids[offsets[r] : offsets[r + 1]].tolist()
+            rejected = int(step.num_rejected[r])
+            start = int(step.positions[offsets[r]])
+            # a speculator that trusts the steps rebuilds the text from them alone
             assert start == len(self.history[slot])
             self.history[slot] += consumed[: len(consumed) - rejected]
-            last = int(batch.last_sampled[r])
-            wanted = int(batch.num_drafts[r])
-            drafts = [] if last < 0 or not wanted else self.script([*self.history[slot], last], wanted)
-            rows.append(drafts[:wanted])
+            assert int(step.next_token[r]) >= 0 or bool(step.finished[r])
+
+    def propose(self, step: Step) -> Drafts:
+        self.asked.append(step)
+        assert int(step.num_drafts.min()) > 0 and int(step.last_sampled.min()) >= 0
+        rows = [
+            self.script([*self.history[slot], last], wanted)[:wanted]
+            for slot, last, wanted in zip(
+                step.slots.tolist(), step.last_sampled.tolist(), step.num_drafts.tolist(), strict=True
+            )
+        ]
         width = max([1, *(len(row) for row in rows)])
         return Drafts(torch.tensor([row + [-1] * (width - len(row)) for row in rows]))
 

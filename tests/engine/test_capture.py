@@ -43,7 +43,7 @@ def test_states_equal_those_of_transformers(kind, tiny, scripted):
     checked = 0
     for batch in speculator.batches:
         offsets = batch.row_offsets.tolist()
-        assert len(batch.hidden_states) == len(batch.aux_hidden_states) == offsets[-1]
+        assert len(batch.states.last) == len(batch.states.aux) == offsets[-1]
         for r in range(len(batch.slots)):
             kept = slice(offsets[r], offsets[r + 1] - int(batch.num_rejected[r]))
             positions, ids = batch.positions[kept], batch.token_ids[kept].tolist()
@@ -54,8 +54,8 @@ def test_states_equal_those_of_transformers(kind, tiny, scripted):
             )
             seen[owner] += len(ids)
             last, aux = wanted[owner]
-            torch.testing.assert_close(batch.hidden_states[kept], last[positions], atol=2e-5, rtol=1e-4)
-            torch.testing.assert_close(batch.aux_hidden_states[kept], aux[positions], atol=2e-5, rtol=1e-4)
+            torch.testing.assert_close(batch.states.last[kept], last[positions], atol=2e-5, rtol=1e-4)
+            torch.testing.assert_close(batch.states.aux[kept], aux[positions], atol=2e-5, rtol=1e-4)
             checked += len(ids)
     assert checked >= sum(len(p) for p in PROMPTS) + 3 * 5
     llm.engine.runner.capture.remove()
@@ -64,7 +64,7 @@ def test_states_equal_those_of_transformers(kind, tiny, scripted):
 def test_states_are_not_captured_unless_asked_for(tiny, scripted):
     speculator = scripted(lambda known, k: [], wiring={"capture_before_layer": [1]})
     LLM(tiny("llama"), speculator=speculator, max_model_len=64).generate([1], SamplingParams(temperature=0.0))
-    assert all(b.hidden_states is None and b.aux_hidden_states is None for b in speculator.batches)
+    assert all(b.states is None for b in speculator.batches)
 
 
 def test_a_boundary_outside_the_target_is_refused(tiny):

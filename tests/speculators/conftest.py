@@ -11,7 +11,7 @@ import torch
 
 from specdec.config.final.speculative_config import Namespace, SpeculativeConfig
 from specdec.config.language.record import SpeculatorRecord
-from specdec.speculators.base import BaseSpeculator, ProposeBatch
+from specdec.speculators.base import BaseSpeculator, Drafts, Step
 
 
 def config(
@@ -73,12 +73,12 @@ class Running:
 
 def step_batch(
     running: Sequence[Running], rows: Sequence[list[int]], rejected: Sequence[int], sampled: Sequence[int]
-) -> ProposeBatch:
+) -> Step:
     """The batch of one step; ``rows`` are the tokens each request's target consumed, starting at ``computed``."""
     offsets = [0]
     for row in rows:
         offsets.append(offsets[-1] + len(row))
-    return ProposeBatch(
+    return Step(
         slots=torch.tensor([s.slot for s in running]),
         num_drafts=torch.tensor([s.k for s in running]),
         token_ids=torch.tensor([t for row in rows for t in row]),
@@ -86,6 +86,13 @@ def step_batch(
         row_offsets=torch.tensor(offsets),
         num_rejected=torch.tensor(list(rejected)),
         last_sampled=torch.tensor(list(sampled)),
+        next_token=torch.tensor(
+            [
+                (s.tokens[s.computed + len(row) :] or [-1])[0] if t < 0 else t
+                for s, row, t in zip(running, rows, sampled, strict=True)
+            ]
+        ),
+        finished=torch.zeros(len(running), dtype=torch.bool),
         temperature=torch.tensor([s.temperature for s in running]),
         seeds=torch.tensor([s.seed for s in running]),
     )
@@ -109,7 +116,7 @@ def drive(
     places = list(slots or range(len(prompts)))
     requests = [Running(places[i], list(p), limits[i], ks[i], len(p)) for i, p in enumerate(prompts)]
     for request in requests:
-        speculator.start_request(request.slot, torch.tensor(request.tokens))
+        speculator.start(request.slot, torch.tensor(request.tokens))
     running = list(requests)
     while running:
         rows, rejected, sampled, grown = [], [], [], []
@@ -133,12 +140,17 @@ def drive(
             grown.append([*accepted, token])
             s.rounds.append((s.drafts, len(accepted)))
         batch = step_batch(running, rows, rejected, sampled)
-        drafts = speculator.propose(batch)
-        assert drafts.token_ids.shape == (len(running), limit)
+        speculator.observe(batch)
+        asked = [i for i, s in enumerate(running) if s.k and sampled[i] >= 0]
+        found: dict[int, list[int]] = {}
+        if asked:
+            drafts = speculator.propose(batch.only(asked, [running[i].k for i in asked]))
+            assert drafts.token_ids.shape == (len(asked), limit)
+            found = dict(zip(asked, drafts.token_ids.tolist(), strict=True))
         for i, s in enumerate(running):
             s.computed += len(rows[i]) - rejected[i]
             s.tokens += grown[i]
-            row = drafts.token_ids[i].tolist()
+            row = found.get(i, [-1] * limit)
             s.drafts = row[: row.index(-1)] if -1 in row else row
             assert all(t == -1 for t in row[len(s.drafts) :])
             assert len(s.drafts) <= s.k
@@ -147,7 +159,7 @@ def drive(
             after_step(running)
         for s in [s for s in running if len(s.output) >= s.max_tokens]:
             del s.tokens[s.prompt_len + s.max_tokens :]
-            speculator.finish_request(s.slot)
+            speculator.finish(s.slot)
             running.remove(s)
     return requests
 
@@ -163,8 +175,19 @@ def run_greedy() -> Callable[..., list[Running]]:
 
 
 @pytest.fixture(scope="session")
-def make_batch() -> Callable[..., ProposeBatch]:
+def make_batch() -> Callable[..., Step]:
     return step_batch
+
+
+@pytest.fixture(scope="session")
+def tell() -> Callable[[BaseSpeculator, Step], Drafts]:
+    """What the engine does after a forward whose requests all want drafts."""
+
+    def told(speculator: BaseSpeculator, step: Step) -> Drafts:
+        speculator.observe(step)
+        return speculator.propose(step)
+
+    return told
 
 
 @pytest.fixture(scope="session")

@@ -22,9 +22,11 @@ class Fixed(BaseSpeculator):
 
     def propose(self, batch):
         self.asked.append(batch.num_drafts.tolist())
-        ids = torch.tensor(self.rows)
+        rows = batch.slots
+        ids = torch.tensor(self.rows)[rows]
         wanted = torch.arange(ids.shape[1]) < batch.num_drafts[:, None]
-        return Drafts(torch.where(wanted, ids, -1), self.laws, self.sure)
+        given = [None if values is None else values[rows] for values in (self.laws, self.sure)]
+        return Drafts(torch.where(wanted, ids, -1), *given)
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def test_the_first_with_drafts_wins_per_request(make_config, chain_of, batch) ->
     second = Fixed(make_config(3), [[21, 22, 23]] * 3)
     drafts = chain_of(3, first, second).propose(batch)
     assert drafts.token_ids.tolist() == [[11, 12, -1], [21, 22, 23], [13, -1, -1]]
-    assert (first.asked, second.asked) == ([[2, 2, 2]], [[0, 3, 0]])
+    assert (first.asked, second.asked) == ([[2, 2, 2]], [[3]])
     assert drafts.logits is None and drafts.confidences is None
 
 

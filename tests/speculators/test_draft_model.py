@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specdec.drafts.causal_lm import DraftSequence
-from specdec.speculators.base import ProposeBatch
+from specdec.speculators.base import Step
 from specdec.speculators.draft_model import DraftModelSpeculator
 from specdec.verify.verifier import Verifier
 
@@ -91,14 +91,14 @@ def test_drafts_equal_a_fresh_greedy_decode_at_every_round(build, tiny_llama, gr
     assert accepted == {0, 1, 2, 3, 4}
 
 
-def test_a_request_that_stops_drafting_catches_up(build, tiny_llama, greedy_of, make_batch, make_request) -> None:
+def test_a_request_that_stops_drafting_catches_up(tell, build, tiny_llama, greedy_of, make_batch, make_request) -> None:
     speculator, draft = build(3, draft=5), greedy_of(tiny_llama(5)[0])
     tokens = [1, 2, 3, 4]
-    speculator.start_request(0, torch.tensor(tokens))
+    speculator.start(0, torch.tensor(tokens))
     request = make_request(0, tokens, 99, 0, 4)
     for token in (9, 8, 7, 6, 5, 4, 3, 2, 1, 2, 3, 4, 5):
         request.k = 0 if token != 5 or len(tokens) < 10 else 3
-        drafts = speculator.propose(make_batch([request], [tokens[request.computed :]], [0], [token]))
+        drafts = tell(speculator, make_batch([request], [tokens[request.computed :]], [0], [token]))
         request.computed = len(tokens)
         tokens.append(token)
         if request.k == 0:
@@ -123,7 +123,7 @@ def test_lengths_beyond_the_draft_are_not_drafted(build, tiny_llama, greedy_of, 
 def probabilistic_rounds(speculator, model, verifier, seed: int, rounds: int, temperature: float = 0.9):
     """Accepted and drafted tokens of sampled decoding with full draft laws, verified on exact target rows."""
     tokens, k = [1, 2, 3], speculator.num_speculative_tokens
-    speculator.start_request(0, torch.tensor(tokens))
+    speculator.start(0, torch.tensor(tokens))
     accepted = drafted = computed = 0
     drafts, laws = [], None
     for _ in range(rounds):
@@ -143,7 +143,9 @@ def probabilistic_rounds(speculator, model, verifier, seed: int, rounds: int, te
         emitted = result.token_ids[0, :count].tolist()
         accepted += count - 1
         drafted += len(drafts)
-        batch = ProposeBatch(
+        batch = Step(
+            next_token=torch.tensor([0]),
+            finished=torch.tensor([False]),
             slots=torch.tensor([0]),
             num_drafts=torch.tensor([k]),
             token_ids=torch.tensor(consumed),
@@ -154,6 +156,7 @@ def probabilistic_rounds(speculator, model, verifier, seed: int, rounds: int, te
             temperature=torch.tensor([temperature]),
             seeds=torch.tensor([seed]),
         )
+        speculator.observe(batch)
         proposal = speculator.propose(batch)
         computed += len(consumed) - (len(drafts) - count + 1)
         tokens += emitted
@@ -203,7 +206,7 @@ def test_vocabularies_that_differ_in_padding(
 
 
 def test_no_logits_are_kept_where_verification_looks_at_none(
-    make_config, make_batch, make_request, tiny_llama, target_handle
+    tell, make_config, make_batch, make_request, tiny_llama, target_handle
 ):
     """The store holds the laws that tokens were drawn from, and nothing in coupled verification."""
     for mode, kept in (("standard", True), ("block", True), ("coupled", False)):
@@ -212,9 +215,9 @@ def test_no_logits_are_kept_where_verification_looks_at_none(
         config = make_config(2, options, draft=model, verification={"rejection_sample_method": mode})
         speculator = DraftModelSpeculator(config, CPU)
         speculator.load(target_handle(tiny_llama(0)[0]))
-        speculator.start_request(0, torch.tensor([4, 5]))
+        speculator.start(0, torch.tensor([4, 5]))
         request = make_request(0, [4, 5], 20, 2, 2, temperature=0.9, seed=3)
-        drafts = speculator.propose(make_batch([request], [[4, 5]], [0], [6]))
+        drafts = tell(speculator, make_batch([request], [[4, 5]], [0], [6]))
         assert len(drafts.token_ids[0]) == 2 and (drafts.logits is not None) is kept
         if kept:
             assert drafts.logits.dtype == torch.float32 and drafts.logits.shape == (1, 2, 60)

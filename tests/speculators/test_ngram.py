@@ -65,7 +65,7 @@ def test_overlap_and_short_histories() -> None:
 
 
 @pytest.mark.parametrize("max_n", [1, 2, 3, 5])
-def test_leftmost_equals_transformers(max_n: int, make_config, make_batch, make_request) -> None:
+def test_leftmost_equals_transformers(tell, max_n: int, make_config, make_batch, make_request) -> None:
     rng = random.Random(max_n)
     theirs = PromptLookupCandidateGenerator(
         num_output_tokens=4, max_matching_ngram_size=max_n, max_length=1000, vocab_size=50
@@ -74,9 +74,9 @@ def test_leftmost_equals_transformers(max_n: int, make_config, make_batch, make_
     for _ in range(60):
         tokens = [rng.randrange(rng.choice([2, 4, 8])) for _ in range(rng.randrange(3, 40))]
         ours = NgramSpeculator(make_config(4, options), CPU)
-        ours.start_request(0, torch.tensor(tokens[:-1]))
+        ours.start(0, torch.tensor(tokens[:-1]))
         request = make_request(0, tokens[:-1], 10, 4, len(tokens) - 1)
-        drafts = ours.propose(make_batch([request], [tokens[:-1]], [0], [tokens[-1]])).token_ids[0]
+        drafts = tell(ours, make_batch([request], [tokens[:-1]], [0], [tokens[-1]])).token_ids[0]
         candidates, _ = theirs.get_candidates(torch.tensor([tokens]))
         assert drafts[drafts >= 0].tolist() == candidates[0, len(tokens) :].tolist()
 
@@ -148,15 +148,20 @@ def test_the_search_on_the_device_equals_the_index(match: str, make_config, make
         for slot, text in zip(slots, texts, strict=True):
             states.token_ids[slot] = torch.tensor(text + [0] * (64 - len(text)))
             states.num_tokens[slot] = len(text)
-            by_index.start_request(slot, torch.tensor(text[:-1]))
-            by_search.start_request(slot, torch.tensor(text[:-1]))
+            by_index.start(slot, torch.tensor(text[:-1]))
+            by_search.start(slot, torch.tensor(text[:-1]))
             running.append(make_request(slot, text[:-1], 9, rng.randrange(5), len(text) - 1))
             sampled.append(rng.choice([text[-1], text[-1], -1]))
         batch = make_batch(running, [text[:-1] for text in texts], [0, 0, 0], sampled)
-        assert torch.equal(by_index.propose(batch).token_ids, by_search.propose(batch).token_ids)
+        by_index.observe(batch)
+        by_search.observe(batch)
+        asked = [i for i, r in enumerate(running) if r.k and sampled[i] >= 0]
+        if asked:
+            step = batch.only(asked, [running[i].k for i in asked])
+            assert torch.equal(by_index.propose(step).token_ids, by_search.propose(step).token_ids)
         for slot in slots:
-            by_index.finish_request(slot)
-            by_search.finish_request(slot)
+            by_index.finish(slot)
+            by_search.finish(slot)
 
 
 def test_confidences_grow_with_the_match_and_fall_where_occurrences_disagree() -> None:

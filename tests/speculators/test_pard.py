@@ -46,21 +46,21 @@ def test_every_round_equals_a_direct_forward(k, make_config, tiny_llama, target_
     assert any(a for r in requests for _, a in r.rounds)
 
 
-def test_one_forward_a_round(make_config, tiny_llama, target_handle, make_batch, make_request) -> None:
+def test_one_forward_a_round(tell, make_config, tiny_llama, target_handle, make_batch, make_request) -> None:
     speculator = speculator_for(4, make_config, tiny_llama, target_handle)
-    speculator.start_request(0, torch.tensor([1, 2, 3]))
+    speculator.start(0, torch.tensor([1, 2, 3]))
     calls, forward = [], speculator.draft._forward
     speculator.draft._forward = lambda *args: calls.append(args) or forward(*args)
-    speculator.propose(make_batch([make_request(0, [1, 2, 3], 9, 4, 3)], [[1, 2, 3]], [0], [8]))
+    tell(speculator, make_batch([make_request(0, [1, 2, 3], 9, 4, 3)], [[1, 2, 3]], [0], [8]))
     assert len(calls) == 1
     assert speculator.draft.sequences[0].num_computed == 4  # mask tokens do not count
 
 
-def test_probabilistic_rows_are_kept(make_config, tiny_llama, target_handle, make_batch, make_request) -> None:
+def test_probabilistic_rows_are_kept(tell, make_config, tiny_llama, target_handle, make_batch, make_request) -> None:
     speculator = speculator_for(3, make_config, tiny_llama, target_handle, draft_sample_method="probabilistic")
-    speculator.start_request(0, torch.tensor([1, 2, 3]))
+    speculator.start(0, torch.tensor([1, 2, 3]))
     request = make_request(0, [1, 2, 3], 9, 3, 3, temperature=1.0, seed=4)
-    drafts = speculator.propose(make_batch([request], [[1, 2, 3]], [0], [8]))
+    drafts = tell(speculator, make_batch([request], [[1, 2, 3]], [0], [8]))
     with torch.inference_mode():
         want = tiny_llama(5)[0](torch.tensor([[1, 2, 3, 8, MASK, MASK]])).logits[0, 3:]
     torch.testing.assert_close(drafts.logits[0], want, atol=1e-4, rtol=1e-4)

@@ -166,10 +166,10 @@ def test_prompts_stay_out_of_the_global_structure(make_config, run_greedy) -> No
     assert speculator._global.count([50]) == 2
 
 
-def test_confidences_are_observed_frequencies_and_pad_with_zero(make_config, make_batch, make_request) -> None:
+def test_confidences_are_observed_frequencies_and_pad_with_zero(tell, make_config, make_batch, make_request) -> None:
     speculator = SuffixSpeculator(make_config(4, options()), CPU)
-    speculator.start_request(0, torch.tensor([1, 2, 3, 1, 2]))
-    drafts = speculator.propose(make_batch([make_request(0, [], 9, 4, 5)], [[1, 2, 3, 1, 2]], [0], [3]))
+    speculator.start(0, torch.tensor([1, 2, 3, 1, 2]))
+    drafts = tell(speculator, make_batch([make_request(0, [], 9, 4, 5)], [[1, 2, 3, 1, 2]], [0], [3]))
     ids, confidences = drafts.token_ids[0], drafts.confidences[0]
     assert ids[0] == 1 and bool((confidences[ids < 0] == 0).all())
     assert confidences[0] == pytest.approx(0.5)  # [1, 2, 3] was followed by 1 once, and once by nothing yet

@@ -7,43 +7,46 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specdec.speculators.base import Drafts, ProposeBatch
+from specdec.speculators.base import Drafts, Step
 from specdec.verify import Verifier
 
 COLUMNS = {
     "slots": [2, 0], "num_drafts": [3, 0], "token_ids": [5, 6, 7], "positions": [8, 9, 4], "row_offsets": [0, 2, 3],
-    "num_rejected": [1, 0], "last_sampled": [9, -1], "temperature": [0.8, 0.0], "seeds": [1, 2**62],
+    "num_rejected": [1, 0], "last_sampled": [9, -1], "next_token": [9, 4], "finished": [False, True], "temperature": [0.8, 0.0], "seeds": [1, 2**62],
 }  # fmt: skip
 
 
 def test_a_batch_of_lists_reads_like_one_of_tensors():
-    batch = ProposeBatch.of_lists(COLUMNS)
+    batch = Step.of_lists(COLUMNS)
     assert batch.host("slots") is COLUMNS["slots"]
     assert "slots" not in vars(batch)
     for name, numbers in COLUMNS.items():
-        kind = torch.float32 if name == "temperature" else torch.int64
+        kind = {"temperature": torch.float32, "finished": torch.bool}.get(name, torch.int64)
         assert (
             torch.equal(getattr(batch, name), torch.tensor(numbers, dtype=kind)) and getattr(batch, name).dtype == kind
         )
-    assert batch.slots is batch.slots and batch.hidden_states is None
+    assert batch.slots is batch.slots and batch.states is None
 
 
 def test_a_batch_of_tensors_gives_lists():
     tensors = {name: torch.tensor(numbers) for name, numbers in COLUMNS.items()}
-    batch = ProposeBatch(**tensors)
+    batch = Step(**tensors)
     assert batch.host("token_ids") == [5, 6, 7] and batch.token_ids is tensors["token_ids"]
     with pytest.raises(TypeError, match="missing"):
-        ProposeBatch(slots=torch.tensor([0]))
+        Step(slots=torch.tensor([0]))
 
 
 @pytest.mark.parametrize("of_lists", [True, False])
 def test_other_numbers_of_drafts(of_lists):
     tensors = {name: torch.tensor(numbers) for name, numbers in COLUMNS.items()}
-    batch = ProposeBatch.of_lists(COLUMNS) if of_lists else ProposeBatch(**tensors)
+    batch = Step.of_lists(COLUMNS) if of_lists else Step(**tensors)
     assert batch.num_drafts.tolist() == [3, 0]
-    other = batch.wanting([0, 1])
+    other = batch.only([0, 1], [0, 1])
     assert other.num_drafts.tolist() == other.host("num_drafts") == [0, 1]
     assert other.slots.tolist() == [2, 0] and batch.host("num_drafts") == [3, 0]
+    last = batch.only([1], [2])
+    assert last.token_ids.tolist() == [7] and last.positions.tolist() == [4] and last.row_offsets.tolist() == [0, 1]
+    assert (last.slots.tolist(), last.num_drafts.tolist(), last.finished.tolist()) == ([0], [2], [True])
     assert replace(batch, num_drafts=torch.tensor([4, 4])).host("num_drafts") == [4, 4]
 
 
