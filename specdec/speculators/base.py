@@ -55,7 +55,7 @@ class States:
         assert self.aux is not None, "no states were captured at boundaries; the speculator's needs must name them"
         if tuple(boundaries) == self.boundaries:
             return self.aux
-        parts = self.aux.unflatten(-1, (len(self.boundaries), -1))
+        parts = self.aux.view(len(self.aux), len(self.boundaries), -1)
         return parts[:, [self.boundaries.index(b) for b in boundaries]].flatten(1)
 
     def of(self, needs: Needs) -> torch.Tensor:
@@ -67,7 +67,8 @@ class States:
 
     def rows(self, index: Sequence[int] | torch.Tensor) -> States:
         """The same of some rows."""
-        return States(*(None if t is None else t[index] for t in (self.last, self.aux)), self.boundaries)
+        last, aux = (None if t is None else t[index] for t in (self.last, self.aux))
+        return States(last, aux, self.boundaries)
 
 
 @dataclass(frozen=True)
