@@ -93,3 +93,12 @@ def test_resolving_loads_no_heavy_package():
 def test_files_stay_small():
     long = {str(p.relative_to(ROOT)): n for p in SOURCES if (n := len(p.read_text("utf-8").splitlines())) > 400}
     assert long == {}
+
+
+@pytest.mark.parametrize(
+    "room", sorted({p.parent for p in SOURCES if "config" in p.relative_to(ROOT).parts}), ids=lambda p: p.name
+)
+def test_a_room_of_the_configuration_stays_small_and_says_what_it_is_for(room):
+    assert len([p for p in room.glob("*.py") if p.name != "__init__.py"]) <= 15
+    door = ast.get_docstring(ast.parse((room / "__init__.py").read_text("utf-8"))) or ""
+    assert {"Enters:", "Leaves:"} <= set(door.split()) or room == ROOT / "specdec/config", "say what enters and leaves"

@@ -49,7 +49,8 @@ class Namespace(Mapping[str, Any]):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists, ready for YAML or JSON."""
-        return {k: _thaw(v) for k, v in self._values.items()}
+        data: dict[str, Any] = plain(self)
+        return data
 
 
 def _freeze(value: Any) -> Any:
@@ -59,14 +60,6 @@ def _freeze(value: Any) -> Any:
         return Namespace(value)
     if isinstance(value, (list, tuple)):
         return tuple(_freeze(v) for v in value)
-    return value
-
-
-def _thaw(value: Any) -> Any:
-    if isinstance(value, Namespace):
-        return value.to_dict()
-    if isinstance(value, tuple):
-        return [_thaw(v) for v in value]
     return value
 
 
@@ -146,8 +139,6 @@ class Resolution:
 
 def plain(value: Any) -> Any:
     """Plain dicts, lists and scalars."""
-    if isinstance(value, Namespace):
-        return plain(value.to_dict())
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specdec.config.checkpoint import CONVERSIONS, Checkpoint, as_type, read_facts
@@ -144,6 +144,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(["eagle3", "dflash", "dspark", "mtp", "draft_model", "medusa"]), st.data())
 def test_no_config_makes_a_traceback(method: str, data: st.DataObject) -> None:
     from specdec.config.checkpoint import cross_check, detect
