@@ -9,6 +9,7 @@ from torch import nn
 
 if TYPE_CHECKING:
     from specdec.config.final.speculative_config import SpeculativeConfig
+    from specdec.drafts.parts import DraftParts
     from specdec.model.handle import TargetHandle
 
 
@@ -56,3 +57,7 @@ class DraftNetwork(nn.Module):
     def feedback(self, hidden: torch.Tensor, step: int = 0) -> torch.Tensor:
         """The next step's features [N, F], of rows [N, H] that left the last layer; ``features`` is not applied."""
         return hidden
+
+    def parts(self) -> DraftParts | None:
+        """The modules that the methods above go through, for the native kernels; None where they do more."""
+        return None

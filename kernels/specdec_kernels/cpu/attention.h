@@ -30,7 +30,7 @@ struct Scratch {  // grows, never shrinks; one per calling thread
   }
   ~Scratch() { free(data); }
 };
-static thread_local Scratch main_scratch, score_scratch, norm_scratch;
+static thread_local Scratch main_scratch, score_scratch, norm_scratch, kept_scratch;
 
 struct View { const void* data; int64_t row, head, pos; };        // strides in elements: batch row, KV head, position
 struct Mask {

@@ -18,7 +18,20 @@ import threading
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
-HEADERS = ("attention.h", "causal.h", "dots.h", "layer.h", "panels.h", "rows.h", "stack.h", "vectors.h")
+HEADERS = (
+    "attention.h",
+    "causal.h",
+    "dots.h",
+    "draft.h",
+    "draft_head.h",
+    "draft_lists.h",
+    "layer.h",
+    "panels.h",
+    "rows.h",
+    "rowwise.h",
+    "stack.h",
+    "vectors.h",
+)
 # No -ffast-math: reassociated sums would differ between tile shapes, and a row's result would depend on its batch.
 FLAGS = (
     "-std=c++17",

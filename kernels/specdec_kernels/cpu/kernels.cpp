@@ -2,6 +2,7 @@
 //
 // Each output element is summed in an order that depends only on its own row, never on how many rows share the call:
 // a token's logits are bit-identical whether it is verified alone or among drafts.
+#include "draft.h"
 #include "layer.h"
 #include "rows.h"
 #include "stack.h"
@@ -36,6 +37,9 @@ template <class T> static void norm_rows(const float* scale, float eps, int n, c
 #define EXPORT_STACK(T, SUFFIX)                                                                    \
   extern "C" void stack_##SUFFIX(const Stack* S, const Requests* B, T* x, const Outputs* O, int nt) { \
     stack<T>(S, B, x, O, nt); }                                                                     \
+  extern "C" void draft_##SUFFIX(const Draft* D, const Round* R, int nt) { draft<T>(D, R, nt); }     \
+  extern "C" void draft_context_##SUFFIX(const Draft* D, const Round* R, const float* norm, float eps, int nt) { \
+    draft_context<T>(D, R, norm, eps, nt); }                                                        \
   extern "C" void packed_order_##SUFFIX(int32_t order[BLOCK]) { for (int i = 0; i < BLOCK; i++) order[packed<T>(i)] = i; }
 EXPORT(float, f32)
 EXPORT(bf16, bf16)

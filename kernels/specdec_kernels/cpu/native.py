@@ -76,7 +76,7 @@ class Norm:
 class LayerParts:
     """What a pre-norm decoder layer with grouped-query attention and a gated MLP consists of."""
 
-    input_norm: Norm
+    input_norm: Norm | None  # None = the layer reads the residual stream as it is
     post_norm: Norm
     q_norm: Norm | None
     k_norm: Norm | None
@@ -133,7 +133,8 @@ class NativeLinear:
         self.dtype, self.n, self.k = module.weight.dtype, *module.weight.shape
         panels = _panels(module, arena) if arena else None
         self.packed = panels is not None
-        self._keep = (module.weight, module.bias, panels)
+        self.weight = module.weight
+        self._keep = (module.bias, panels)
         self._spec = _linear_spec(module, panels)
         self._call, self.address = _function("linear", self.dtype), addressof(self._spec)
 
@@ -213,13 +214,13 @@ class NativeLayer:
         self.hidden = parts.linears["q"].weight.shape[1]
         p, zero = parts, Norm(torch.empty(0), 0.0)
         self._panels = {name: _panels(module, arena) for name, module in p.linears.items()} if arena else {}
-        q_norm, k_norm = p.q_norm or zero, p.k_norm or zero
+        input_norm, q_norm, k_norm = p.input_norm or zero, p.q_norm or zero, p.k_norm or zero
         self._spec = _Layer(
-            p.input_norm.scale.data_ptr(),
+            input_norm.scale.data_ptr() or None,
             p.post_norm.scale.data_ptr(),
             q_norm.scale.data_ptr() or None,
             k_norm.scale.data_ptr() or None,
-            *(p.input_norm.eps, p.post_norm.eps, q_norm.eps, k_norm.eps, p.scale),
+            *(input_norm.eps, p.post_norm.eps, q_norm.eps, k_norm.eps, p.scale),
             *(p.heads, p.kv_heads, p.head_dim, p.activation),
             *(_linear_spec(p.linears[name], self._panels.get(name)) for name in LINEARS),
         )

@@ -3,16 +3,13 @@
 // Vectors of 16 floats stay in packed order from norm to norm (see vectors.h), so nothing is shuffled in between. Every
 // request reads and writes its own row of the caches; a query sees what stands at or before its position.
 #pragma once
-#include "causal.h"
-#include "layer.h"
-
-enum { EVERY_THREAD = 16 };  // up to this many rows each thread computes all norms itself, which saves a barrier
+#include "rowwise.h"
 
 struct StackLayer {
   const Layer* layer;
   const float *norm1, *norm2, *q_norm, *k_norm;  // scales in packed order
   void *keys, *values;                           // [rows, kv_heads, capacity, head_dim]
-  int32_t window, pad;                           // positions a query sees, itself included; 0 = all
+  int32_t window, both;                          // positions a query sees, itself included, 0 = all; 1 = later rows of its request too
 };
 struct Stack {
   const StackLayer* layers;
@@ -26,6 +23,7 @@ struct Requests {  // R of them; tokens stand request after request
   const int32_t *first, *tokens, *start, *row;  // [R]: index of the first token, tokens, their first position, cache row
   int32_t count, pad;
 };
+struct Rows { const Requests* requests; const int32_t* request; int count; };  // tokens, and the request of each
 struct Outputs {
   const int32_t* wanted;      // [W] tokens whose logits are computed
   void *logits, *last, *aux;  // [W, vocab]; [M, H] after the final norm, or null; [M, A * H] by boundaries
@@ -33,85 +31,16 @@ struct Outputs {
   int32_t wanted_count, boundary_count;
 };
 
-template <class T> static void packed_norm(const T* x, const float* scale, float eps, int n, float* out) {
-  vf total = {};
-  for (int i = 0; i < n; i += BLOCK) {
-    vf v[VECS];
-    read_packed(x + i, v);
-    for (int j = 0; j < VECS; j++) total += v[j] * v[j];
-  }
-  float r = 1.0f / std::sqrt(sum(total) / n + eps);
-  for (int i = 0; i < n; i += BLOCK) {
-    vf v[VECS];
-    read_packed(x + i, v);
-    for (int j = 0; j < VECS; j++) save(out + i + j * LANES, v[j] * r * load(scale + i + j * LANES));
-  }
-}
+struct Work { float *q, *attended, *h, *hn, *gate, *up, *proj, *kept; };
 
-// Norm of `rows` rows into packed floats: by every thread for itself, or shared out and followed by a barrier.
-template <class F> static float* normed(int rows, int n, float* shared, F norm) {
-  if (rows <= EVERY_THREAD) {
-    float* own = norm_scratch.need((size_t)rows * n);
-    for (int m = 0; m < rows; m++) norm(m, own + (size_t)m * n);
-    return own;
-  }
-  for (int m = omp_get_thread_num(); m < rows; m += omp_get_num_threads()) norm(m, shared + (size_t)m * n);
-#pragma omp barrier
-  return shared;
-}
-
-// sink(m, n, block) of this thread's outputs, bias added.
-template <class T, class F> static void blocks(const Linear& l, const float* x, int M, F sink) {
-  Range r = share(l.n);
-  if (l.bias == nullptr) return panel_blocks((const T*)l.panels, r.begin, r.end, x, M, l.k, sink);
-  panel_blocks((const T*)l.panels, r.begin, r.end, x, M, l.k, [&](int m, int n, const vf block[VECS]) {
-    T bias[BLOCK] = {};
-    memcpy(bias, (const T*)l.bias + n, std::min<int>(BLOCK, l.n - n) * sizeof(T));
-    vf out[VECS];
-    read_block(bias, out);
-    for (int v = 0; v < VECS; v++) out[v] += block[v];
-    sink(m, n, out);
-  });
-}
-
-// One head [D] in packed order: optional norm, then rotation by the packed tables.
+// One head of a row, projected to p: queries to w.q, keys and values to the request's cache row.
 template <class T>
-static void rotate_packed(const float* x, const float* norm, float eps, const float* cos, const float* sin, int D, float* out) {
-  float y[1024];
-  if (norm) packed_norm(x, norm, eps, D, y);
-  else memcpy(y, x, D * sizeof(float));
-  int half = D / 2;
-  if (half % BLOCK == 0) {
-    for (int i = 0; i < half; i += LANES) {
-      vf a = load(y + i), b = load(y + i + half);
-      save(out + i, a * load(cos + i) - b * load(sin + i));
-      save(out + i + half, b * load(cos + i + half) + a * load(sin + i + half));
-    }
-    return;
-  }
-  for (int i = 0; i < D; i++) {
-    int p = packed<T>(i), other = packed<T>(i < half ? i + half : i - half);
-    out[p] = y[p] * cos[p] + (i < half ? -y[other] : y[other]) * sin[p];
-  }
-}
-
-template <class T> static void store_head(const float* x, int D, T* out) {
-  for (int i = 0; i < D; i += BLOCK) {
-    vf v[VECS];
-    for (int j = 0; j < VECS; j++) v[j] = load(x + i + j * LANES);
-    store_block(out + i, v);
-  }
-}
-
-struct Work { float *q, *attended, *h, *hn, *gate, *up, *proj; int M; };
-
-// Queries of token m from proj [M, q | k | v]; keys and values go to the request's cache row.
-template <class T>
-static void rotate_and_cache(const Stack* S, const StackLayer& SL, const Work& w, int m, int position, int row, int h) {
+static void rotate_and_cache(const Stack* S, const StackLayer& SL, const Work& w, const Rows& rows, int m, int wide, int h) {
   const Layer* L = SL.layer;
-  int D = L->head_dim, wide = L->q.n + 2 * L->k.n;
+  const Requests* B = rows.requests;
+  int D = L->head_dim, r = rows.request[m], position = B->start[r] + m - B->first[r];
   const float *p = w.proj + (size_t)m * wide + h * D, *cos = S->cos + (size_t)position * D, *sin = S->sin + (size_t)position * D;
-  auto cached = [&](void* to, int head) { return (T*)to + row * S->row + head * S->kv_head + (int64_t)position * D; };
+  auto cached = [&](void* to, int head) { return (T*)to + B->row[r] * S->row + head * S->kv_head + (int64_t)position * D; };
   float y[1024];
   if (h < L->heads) {
     rotate_packed<T>(p, SL.q_norm, L->eps_q, cos, sin, D, y);
@@ -123,6 +52,14 @@ static void rotate_and_cache(const Stack* S, const StackLayer& SL, const Work& w
   } else {
     store_head(p, D, cached(SL.values, h - L->heads - L->kv_heads));
   }
+}
+
+// Positions that row t of a request's tokens sees.
+static inline Span visible(const StackLayer& SL, const Requests* B, int r, int t) {
+  int at = B->start[r] + t, from = SL.window ? std::max(0, at + 1 - SL.window) : 0;
+  if (!SL.both) return {from, at + 1};
+  int end = B->start[r] + B->tokens[r];
+  return {from, SL.window ? std::min(end, at + SL.window) : end};
 }
 
 // Attention of all requests: tasks of up to 4 query rows that share a KV head.
@@ -142,8 +79,7 @@ template <class T> static void attend(const Stack* S, const StackLayer& SL, cons
           int t = (c + i) / group, head = kh * group + (c + i) % group;
           size_t offset = ((size_t)(B->first[r] + t) * L->heads + head) * D;
           qs[i] = w.q + offset; os[i] = w.attended + offset;
-          int to = B->start[r] + t + 1;
-          spans[i] = {SL.window ? std::max(0, to - SL.window) : 0, to};
+          spans[i] = visible(SL, B, r, t);
         }
         if (count == 4) attend_spans<T, 4>(D, qs, ks, vs, spans, os);
         else for (int i = 0; i < count; i++) attend_spans<T, 1>(D, qs + i, ks, vs, spans + i, os + i);
@@ -164,23 +100,30 @@ static inline vf gated(vf a, int activation) {
   return a / (1.0f + vexp(-z));
 }
 
-template <class T>
-static void stack_layer(const Stack* S, int index, const Requests* B, const int32_t* request, const Work& w, T* x, int nt) {
+// One layer. input(m, out) gives row m of `all` as its q, k and v read it; x: residual stream of the rows in `kept`, which
+// are the last ones of their requests (`which` of all rows; null = every row). Other rows leave keys and values only.
+template <class T, class F>
+static void stack_layer(const Stack* S, int index, const Rows& all, const Rows& kept, const int32_t* which, const Work& w, T* x,
+                        int nt, F input) {
   const StackLayer& SL = S->layers[index];
   const Layer* L = SL.layer;
-  int M = w.M, H = L->q.k, I = L->gate.n, all = L->heads + 2 * L->kv_heads, wide = L->q.n + 2 * L->k.n, at = 0;
-  float* xn = normed(M, H, w.hn, [&](int m, float* out) { packed_norm(x + (size_t)m * H, SL.norm1, L->eps1, H, out); });
-  for (const Linear* l : {&L->q, &L->k, &L->v}) {
-    blocks<T>(*l, xn, M, [&](int m, int n, const vf b[VECS]) { save_block(w.proj + (size_t)m * wide + at + n, b); });
+  int M = kept.count, H = L->o.n, I = L->gate.n, wide = L->q.n + 2 * L->k.n, at = L->q.n, heads = L->heads;
+  float *xn = normed(all.count, L->q.k, w.hn, norm_scratch, input), *xq = xn;
+  if (which) xq = normed(M, L->q.k, w.kept, kept_scratch, [&](int i, float* out) { input(which[i], out); });
+  blocks<T>(L->q, xq, M, [&](int m, int n, const vf b[VECS]) { save_block(w.proj + (size_t)m * wide + n, b); });
+  for (const Linear* l : {&L->k, &L->v}) {
+    blocks<T>(*l, xn, all.count, [&](int m, int n, const vf b[VECS]) { save_block(w.proj + (size_t)m * wide + at + n, b); });
     at += l->n;
   }
 #pragma omp barrier
-  for (int task = omp_get_thread_num(); task < M * all; task += nt) {
-    int m = task / all, r = request[m];
-    rotate_and_cache<T>(S, SL, w, m, B->start[r] + m - B->first[r], B->row[r], task % all);
-  }
+  int others = 2 * L->kv_heads;
+  for (int task = omp_get_thread_num(); task < M * heads; task += nt)
+    rotate_and_cache<T>(S, SL, w, kept, task / heads, wide, task % heads);
+  for (int task = omp_get_thread_num(); task < all.count * others; task += nt)
+    rotate_and_cache<T>(S, SL, w, all, task / others, wide, heads + task % others);
 #pragma omp barrier
-  attend<T>(S, SL, B, w, nt);
+  if (M == 0) return;
+  attend<T>(S, SL, kept.requests, w, nt);
 #pragma omp barrier
   blocks<T>(L->o, w.attended, M, [&](int m, int n, const vf b[VECS]) {
     vf v[VECS];
@@ -189,7 +132,7 @@ static void stack_layer(const Stack* S, int index, const Requests* B, const int3
     save_block(w.h + (size_t)m * H + n, v);
   });
 #pragma omp barrier
-  float* hn = normed(M, H, w.hn, [&](int m, float* out) { packed_norm(w.h + (size_t)m * H, SL.norm2, L->eps2, H, out); });
+  float* hn = normed(M, H, w.hn, norm_scratch, [&](int m, float* out) { packed_norm(w.h + (size_t)m * H, SL.norm2, L->eps2, H, out); });
   blocks<T>(L->gate, hn, M, [&](int m, int n, const vf b[VECS]) { save_block(w.gate + (size_t)m * I + n, b); });
   blocks<T>(L->up, hn, M, [&](int m, int n, const vf b[VECS]) {
     vf v[VECS];
@@ -205,23 +148,18 @@ static void stack_layer(const Stack* S, int index, const Requests* B, const int3
 #pragma omp barrier
 }
 
-// Final norm of the wanted tokens (all of them into O->last, when asked for), then their logits.
-template <class T> static void stack_head(const Stack* S, const Work& w, const T* x, int H, const Outputs* O) {
-  auto norm = [&](int m, float* out) {
-    packed_norm(x + (size_t)m * H, S->norm, S->eps, H, out);
-    for (int i = 0; i < H; i += LANES) save(out + i, rounded<T>(load(out + i)));
-  };
-  if (O->last) {
-    float* own = norm_scratch.need(H);
-    for (int m = omp_get_thread_num(); m < w.M; m += omp_get_num_threads()) {
-      norm(m, own);
-      store_head(own, H, (T*)O->last + (size_t)m * H);
-    }
-  }
-  const Linear& l = *S->head;
-  float* rows = normed(O->wanted_count, H, w.hn, [&](int i, float* out) { norm(O->wanted[i], out); });
-  blocks<T>(l, rows, O->wanted_count, [&](int m, int n, const vf b[VECS]) {
-    T* out = (T*)O->logits + (size_t)m * l.n + n;
+// A layer whose input is its own norm of the residual stream.
+template <class T> static void plain_layer(const Stack* S, int index, const Rows& rows, const Work& w, T* x, int nt) {
+  const Layer* L = S->layers[index].layer;
+  int H = L->q.k;
+  stack_layer<T>(S, index, rows, rows, nullptr, w, x, nt,
+                 [&](int m, float* out) { packed_input(x + (size_t)m * H, S->layers[index].norm1, L->eps1, H, out); });
+}
+
+// Logits [M, vocab] of packed rows.
+template <class T> static void head_logits(const Linear& l, const float* rows, int M, T* logits) {
+  blocks<T>(l, rows, M, [&](int m, int n, const vf b[VECS]) {
+    T* out = logits + (size_t)m * l.n + n;
     if (n + BLOCK <= l.n) return store_block(out, b);
     T part[BLOCK];
     store_block(part, b);
@@ -229,28 +167,56 @@ template <class T> static void stack_head(const Stack* S, const Work& w, const T
   });
 }
 
+// Final norm of the wanted tokens (all of them into O->last, when asked for), then their logits.
+template <class T> static void stack_head(const Stack* S, const Work& w, const T* x, int M, int H, const Outputs* O) {
+  auto norm = [&](int m, float* out) {
+    packed_norm(x + (size_t)m * H, S->norm, S->eps, H, out);
+    for (int i = 0; i < H; i += LANES) save(out + i, rounded<T>(load(out + i)));
+  };
+  if (O->last) {
+    float* own = norm_scratch.need(H);
+    for (int m = omp_get_thread_num(); m < M; m += omp_get_num_threads()) {
+      norm(m, own);
+      store_head(own, H, (T*)O->last + (size_t)m * H);
+    }
+  }
+  float* rows = normed(O->wanted_count, H, w.hn, norm_scratch, [&](int i, float* out) { norm(O->wanted[i], out); });
+  head_logits<T>(*S->head, rows, O->wanted_count, (T*)O->logits);
+}
+
+// Room for M rows through any of the layers; `wide`: inputs of the first one.
+static Work make_work(const Stack* S, int M, int kept, int wide, float* at) {
+  const Layer* L = S->layers[0].layer;
+  size_t H = L->o.n, I = L->gate.n, A = L->heads * L->head_dim, rows = M;
+  auto take = [&](size_t n) { float* p = at; at += n; return p; };
+  Work w;
+  w.q = take(rows * A); w.attended = take(rows * A); w.h = take(rows * H); w.gate = take(rows * I); w.up = take(rows * I);
+  w.proj = take(rows * (L->q.n + 2 * L->k.n)); w.hn = take(rows * wide); w.kept = take((size_t)kept * wide);
+  return w;
+}
+static size_t work_size(const Stack* S, int M, int kept, int wide) {
+  const Layer* L = S->layers[0].layer;
+  return (size_t)M * (2 * L->heads * L->head_dim + L->o.n + 2 * L->gate.n + L->q.n + 2 * L->k.n) + (size_t)(M + kept) * wide;
+}
+
 // x [M, H]: embedded tokens, overwritten by what leaves the last layer.
 template <class T> static void stack(const Stack* S, const Requests* B, T* x, const Outputs* O, int nt) {
-  const Layer* L = S->layers[0].layer;
-  int last = B->count - 1, M = B->first[last] + B->tokens[last], H = L->q.k, I = L->gate.n, A = L->heads * L->head_dim;
-  int wide = L->q.n + 2 * L->k.n, wanted = std::max(M, O->wanted_count);
-  float* at = main_scratch.need((size_t)M * (2 * A + H + 2 * I + wide) + (size_t)wanted * H + M);
-  Work w;
-  w.M = M;
-  auto take = [&](size_t n) { float* p = at; at += n; return p; };
-  w.q = take((size_t)M * A); w.attended = take((size_t)M * A); w.h = take((size_t)M * H); w.hn = take((size_t)wanted * H);
-  w.gate = take((size_t)M * I); w.up = take((size_t)M * I); w.proj = take((size_t)M * wide);
-  int32_t* request = (int32_t*)take(M);
+  int last = B->count - 1, M = B->first[last] + B->tokens[last], H = S->layers[0].layer->o.n, room = std::max(M, O->wanted_count);
+  size_t size = work_size(S, room, 0, H);
+  float* memory = main_scratch.need(size + M);
+  Work w = make_work(S, room, 0, H, memory);
+  int32_t* request = (int32_t*)(memory + size);
   for (int r = 0; r < B->count; r++)
     for (int t = 0; t < B->tokens[r]; t++) request[B->first[r] + t] = r;
+  Rows rows = {B, request, M};
 #pragma omp parallel num_threads(nt)
   {
     int threads = omp_get_num_threads();
     for (int i = 0; i < S->count; i++) {
       copy_boundary(x, H, M, i, O);
-      stack_layer<T>(S, i, B, request, w, x, threads);
+      plain_layer<T>(S, i, rows, w, x, threads);
     }
     copy_boundary(x, H, M, S->count, O);
-    if (O->wanted_count || O->last) stack_head<T>(S, w, x, H, O);
+    if (O->wanted_count || O->last) stack_head<T>(S, w, x, M, H, O);
   }
 }

@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import Structure, addressof, c_float, c_int32, c_int64, c_void_p
+from ctypes import Structure, addressof, c_int32, c_void_p
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from specdec_kernels.cpu.native import BLOCK, NativeLayer, NativeLinear, Norm, native_function
+from specdec_kernels.cpu.native import NativeLayer, NativeLinear, Norm, native_function
 from torch import nn
 
 from specdec.model.batch import Batch
 from specdec.model.kv_cache import SlotCache
-
-_CHECKED_POSITIONS = (0, 1, 7, 100)
-
-
-class _StackLayer(Structure):
-    _fields_ = [
-        *[(name, c_void_p) for name in ("layer", "norm1", "norm2", "q_norm", "k_norm", "keys", "values")],
-        *[(name, c_int32) for name in ("window", "pad")],
-    ]
-
-
-class _Stack(Structure):
-    _fields_ = [
-        *[(name, c_void_p) for name in ("layers", "norm", "cos", "sin", "head")],
-        *[(name, c_int64) for name in ("row", "kv_head")],
-        *[("count", c_int32), ("eps", c_float)],
-    ]
+from specdec.model.native.layout import Stack, address, describe_layers, packed, packed_norms, rotary_tables
 
 
 class _Requests(Structure):
@@ -72,12 +56,9 @@ class NativeStack:
         layer = parts.layers[0]
         self.dtype, self.hidden, self.vocab_size = layer.dtype, layer.hidden, parts.head.n
         self._call = native_function("stack", self.dtype, [c_void_p] * 4 + [ctypes.c_int])
-        self._norms = [
-            tuple(_packed(n.scale, self.dtype) if n is not None else None for n in _norms(layer))
-            for layer in parts.layers
-        ]
-        self._final = _packed(parts.norm.scale, self.dtype)
-        self._specs: WeakKeyDictionary[SlotCache, tuple[_Stack, Any] | None] = WeakKeyDictionary()
+        self._norms = [packed_norms(layer) for layer in parts.layers]
+        self._final = packed(parts.norm.scale, self.dtype)
+        self._specs: WeakKeyDictionary[SlotCache, tuple[Stack, Any] | None] = WeakKeyDictionary()
 
     def runs(self, batch: Batch) -> bool:
         """Whether this batch can run here: few enough tokens, and positions whose rotary tables are fixed."""
@@ -102,76 +83,27 @@ class NativeStack:
         aux = torch.empty((len(x), len(boundaries) * self.hidden), dtype=self.dtype) if boundaries else None
         requests = _Requests(first, counts, starts, rows, len(ends), 0)
         outputs = _Outputs(
-            needed, logits.data_ptr(), _address(last), _address(aux), captured, len(wanted), len(boundaries)
+            needed, logits.data_ptr(), address(last), address(aux), captured, len(wanted), len(boundaries)
         )
         stack = addressof(prepared[0])
         self._call(stack, addressof(requests), x.data_ptr(), addressof(outputs), torch.get_num_threads())
         return logits, last, aux
 
-    def _prepared(self, cache: SlotCache) -> tuple[_Stack, Any] | None:
+    def _prepared(self, cache: SlotCache) -> tuple[Stack, Any] | None:
         if cache not in self._specs:
             self._specs[cache] = self._describe(cache)
         return self._specs[cache]
 
-    def _describe(self, cache: SlotCache) -> tuple[_Stack, Any] | None:
+    def _describe(self, cache: SlotCache) -> tuple[Stack, Any] | None:
         """Allocate the cache and describe where its layers lie; None when the rotary tables depend on the length."""
         parts = self.parts.layers[0].parts
         tables = rotary_tables(self.parts.rotary, cache.capacity, parts.head_dim, self.dtype)
         if tables is None or len(cache.layers) != len(self.parts.layers):
             return None
-        empty = torch.empty((1, parts.kv_heads, 0, parts.head_dim), dtype=self.dtype)
-        for layer in cache.layers:
-            if not layer.is_initialized:
-                layer.lazy_initialization(empty, empty)
-        described = [
-            _StackLayer(
-                layer.address, *(_address(n) for n in norms), held.keys.data_ptr(), held.values.data_ptr(), window, 0
-            )
-            for layer, norms, held, window in zip(
-                self.parts.layers, self._norms, cache.layers, self.parts.windows, strict=True
-            )
-        ]
-        layers = (_StackLayer * len(described))(*described)
+        layers = describe_layers(self.parts.layers, self._norms, self.parts.windows, [False] * len(cache.layers), cache)
         head, row = self.parts.head, cache.layers[0].keys.stride()
-        stack = _Stack(
+        stack = Stack(
             *(addressof(layers), self._final.data_ptr(), tables[0].data_ptr(), tables[1].data_ptr(), head.address),
-            *(row[0], row[1], len(described), self.parts.norm.eps),
+            *(row[0], row[1], len(layers), self.parts.norm.eps),
         )
         return stack, (layers, tables)
-
-
-def rotary_tables(
-    rotary: nn.Module, positions: int, head_dim: int, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Packed float32 cos and sin [positions, head_dim]; None if a position's values depend on the others'."""
-    x = torch.empty((1, 1, head_dim), dtype=dtype)
-    try:
-        whole = rotary(x, torch.arange(positions)[None])
-        alone = [(p, rotary(x, torch.tensor([[p]]))) for p in _CHECKED_POSITIONS if p < positions]
-    except (RuntimeError, TypeError, ValueError, KeyError):
-        return None
-    if not isinstance(whole, tuple) or len(whole) != 2 or any(t.shape != (1, positions, head_dim) for t in whole):
-        return None
-    if any(
-        not torch.equal(table[:, p], one[:, 0]) for p, pair in alone for table, one in zip(whole, pair, strict=True)
-    ):
-        return None
-    cos, sin = (_packed(table[0].to(dtype).float(), dtype) for table in whole)
-    return cos, sin
-
-
-def _norms(layer: NativeLayer) -> tuple[Norm | None, ...]:
-    p = layer.parts
-    return p.input_norm, p.post_norm, p.q_norm, p.k_norm
-
-
-def _packed(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Float32 values in the order in which the kernels hold each block of 16 of the last dimension."""
-    order = (ctypes.c_int32 * BLOCK)()
-    native_function("packed_order", dtype, [c_void_p])(order)
-    shape = values.shape
-    return values.float().reshape(*shape[:-1], -1, BLOCK)[..., list(order)].reshape(shape).contiguous()
-
-
-def _address(tensor: torch.Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
