@@ -116,7 +116,7 @@ class LLM:
         verifier, adaptive = verifier or build_verifier(config), build_adaptive(config)
         runner = Runner(self.target, states, verifier, speculator, controller, adaptive, compiled)
         if speculator is not None:
-            speculator.load(self.target.handle(self.max_model_len, runner.cache))
+            speculator.load(self.target.handle(self.max_model_len, runner.cache, runner.drafts))
         self.engine = Engine(self.target, runner, states, settings.get("seed") or 0, batched)
         self.engine.metrics.labels |= labels(config)
         self.front = Front(self.engine, config)

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 from specdec.config.checkpoint.files.value import Checkpoint, Shape
 
-# Prefixes that wrappers add, and the name some trainers give to a head's first layer.
+# Prefixes that wrappers add, and names that some trainers give to a head's first layer and its projection.
 _RENAMES = (
     (re.compile(r"^(model\.language_model\.|language_model\.model\.|language_model\.|model\.)"), ""),
     (re.compile(r"^midlayer\."), "layers.0."),
+    (re.compile(r"^eagle_linear\."), "fc."),
 )
 _LAYER = re.compile(r"^layers\.(\d+)\.")
 
