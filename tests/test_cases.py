@@ -112,6 +112,7 @@ def test_case(name: str, case: dict[str, Any], tmp_path: Path) -> None:
     assert set(want) <= EXPECTATIONS, f"unknown expectations: {set(want) - EXPECTATIONS}"
     result = run(case, tmp_path)
     found = show(result)
+    assert (result.config is None) == bool(result.errors), f"no configuration and no reason, or both\n{found}"
 
     wanted_errors = want.get("errors", [])
     assert len(result.errors) == len(wanted_errors), f"{len(wanted_errors)} errors wanted\n{found}"

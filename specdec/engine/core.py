@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -13,13 +14,13 @@ from specdec.engine.requests import Request, RequestStates, derive_seed
 from specdec.engine.runner import Runner, StepResult
 from specdec.engine.sampling.sampling_params import SamplingParams
 from specdec.engine.state import RequestState
-from specdec.errors import RequestError, describe
+from specdec.errors import EngineError, RequestError, describe
 from specdec.model.batch import Batch
 from specdec.model.target import Target
 
 
 class Engine:
-    """Runs many requests over a fixed number of slots. Not thread-safe: one thread calls it.
+    """Runs many requests over a fixed number of slots. One thread calls it; ``Front`` lets others submit to that one.
 
     ``step()`` runs one prefill forward (if a prompt waits) and one decode forward, and returns the requests that
     moved. ``add()`` never raises for a bad request: the request it returns is already finished, with its ``error``.
@@ -33,6 +34,7 @@ class Engine:
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.num_added = 0
+        self.owner: int | None = None  # the thread that calls it at present; None = nobody does
         self.metrics = EngineMetrics()
 
     @property
@@ -50,6 +52,7 @@ class Engine:
         child: int = 0,
     ) -> Request:
         """Queue a request; one that cannot run comes back finished with ``error`` set."""
+        self._check_caller()
         index, self.num_added = self.num_added, self.num_added + 1
         seed = params.seed if params.seed is not None else derive_seed(self.seed, index)
         if params.seed is not None and child:
@@ -98,8 +101,13 @@ class Engine:
                 f"num_speculative_tokens is {k} for this request; allowed: 0 to {most}, as the engine was configured"
             )
 
+    def _check_caller(self) -> None:
+        if self.owner is not None and self.owner != threading.get_ident():
+            raise EngineError("the engine runs requests for another thread; use submit, stream or generate")
+
     def abort(self, request: Request) -> None:
         """End a request now; what it emitted so far stays in its output."""
+        self._check_caller()
         if request.finished:
             return
         if request in self.waiting:
@@ -109,6 +117,7 @@ class Engine:
     @torch.inference_mode()  # once a step: entering it costs as much as a small operation
     def step(self) -> list[Request]:
         """Advance; returns the requests that emitted tokens or ended."""
+        self._check_caller()
         while self.waiting and self.states.num_free:
             request = self.waiting.popleft()
             self.states.admit(request)

@@ -1,8 +1,8 @@
 """The Python entry to the embedded engine.
 
-``LLM(model=..., speculative_config=...)`` loads a target and its speculator; ``generate``, ``chat`` and ``stream`` run
-requests. ``llm.engine`` is the continuous-batching core for callers that drive it themselves (``add``, ``step``,
-``abort``).
+``LLM(model=..., speculative_config=...)`` loads a target and its speculator; ``generate``, ``chat``, ``stream`` and
+``submit`` run requests, from any number of threads and event loops at the same time. ``llm.engine`` is the
+continuous-batching core for callers that drive it themselves (``add``, ``step``, ``abort``) while none of these runs.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any
 
 from specdec.config.final.speculative_config import Resolution, SpeculativeConfig
 from specdec.engine.core import Engine
+from specdec.engine.front import Front
+from specdec.engine.handle import Handle, Submission
 from specdec.engine.outputs import Delta, RequestOutput
 from specdec.engine.prompts import Prompt, tokenize
-from specdec.engine.report import labels, request_output
+from specdec.engine.report import labels
 from specdec.engine.requests import Request, RequestStates
 from specdec.engine.runner import Runner
 from specdec.engine.sampling.sampling_params import SamplingParams
@@ -114,9 +116,11 @@ class LLM:
         verifier, adaptive = verifier or build_verifier(config), build_adaptive(config)
         runner = Runner(self.target, states, verifier, speculator, controller, adaptive, compiled)
         if speculator is not None:
-            speculator.load(self.target.handle(self.max_model_len, runner.cache))
+            speculator.load(self.target.handle(self.max_model_len, runner.cache, runner.drafts))
         self.engine = Engine(self.target, runner, states, settings.get("seed") or 0, batched)
         self.engine.metrics.labels |= labels(config)
+        self.front = Front(self.engine, config)
+        self.last_output: RequestOutput | None = None
 
     @property
     def speculator(self) -> Any:
@@ -134,22 +138,17 @@ class LLM:
 
         One ``SamplingParams`` for all or one per prompt. ``use_chat`` wraps text in the chat template. A prompt that
         cannot run gets an output with ``error`` set; the others are not affected. Results are in order.
-        ``on_step(engine, moved)`` is called after every step.
+        ``on_step(engine, moved)`` is called, in the engine's thread, after every step that moved some of them.
         """
         single = isinstance(prompts, (str, Mapping)) or (bool(prompts) and isinstance(prompts[0], int))
         listed: list[Prompt] = [prompts] if single else list(prompts)  # type: ignore[list-item]
         params = self._params_for(listed, sampling_params)
-        groups: list[list[Request]] = []
+        submissions = [self._submission(one, wanted, use_chat) for one, wanted in zip(listed, params, strict=True)]
+        handle = self.front.submit(submissions, deltas=False, on_step=on_step)
         try:
-            for one, wanted in zip(listed, params, strict=True):
-                groups.append(self._submit(one, wanted, use_chat))
-            while self.engine.has_unfinished:
-                moved = self.engine.step()
-                if on_step is not None:
-                    on_step(self.engine, moved)
+            return handle.result()
         finally:
-            self._abandon(groups)
-        return [request_output(group, self.config) for group in groups]
+            handle.cancel()
 
     def chat(
         self,
@@ -166,29 +165,35 @@ class LLM:
     ) -> Iterator[Delta]:
         """Pieces of one prompt's completions as they come; closing the iterator aborts it.
 
-        Text that may turn out to begin a stop string is held back. The last delta of a completion has a
-        ``finish_reason``. ``llm.last_output`` is the whole output afterwards.
+        A piece holds whole tokens and exactly their text: tokens are held back while their text lacks bytes or may turn
+        out to begin a stop string. The last piece of a completion has a ``finish_reason``. The engine goes on while the
+        next piece is waited for, or for another caller. ``llm.last_output`` is the whole output of the stream that
+        ended last.
         """
-        group = self._submit(prompt, sampling_params or SamplingParams(), use_chat)
-        self.last_output: RequestOutput | None = None
+        handle = self.front.submit([self._submission(prompt, sampling_params, use_chat)], eager=False)
         try:
-            for request in group:
-                if request.finished:
-                    yield _delta(request)
-            while any(not r.finished for r in group):
-                mine = [r for r in self.engine.step() if r in group]
-                for request in mine:
-                    delta = _delta(request)
-                    if delta.text or delta.token_ids or delta.finish_reason:
-                        yield delta
+            yield from handle
         finally:
-            self._abandon([group])
-            self.last_output = request_output(group, self.config)
+            handle.cancel()
+            self.last_output = next(iter(handle.outputs()), None)
 
-    def _abandon(self, groups: Sequence[Sequence[Request]]) -> None:
-        for group in groups:
-            for request in group:
-                self.engine.abort(request)
+    def submit(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        use_chat: bool = False,
+        request_id: str | None = None,
+    ) -> Handle:
+        """Run one prompt in the background and return at once; the handle gives its pieces, its output, and ends it.
+
+        For servers: ``async for delta in handle``, ``await handle.finished()``, ``handle.cancel(wait=False)``.
+        """
+        return self.front.submit([self._submission(prompt, sampling_params, use_chat, request_id)])
+
+    def close(self) -> None:
+        """End all requests and the engine's thread; nothing can be submitted afterwards."""
+        self.front.close()
 
     def _params_for(self, prompts: Sequence[Prompt], given: Any) -> list[SamplingParams]:
         if given is None:
@@ -200,36 +205,15 @@ class LLM:
             raise EngineError(f"{len(params)} sampling parameters for {len(prompts)} prompts; give one, or one each")
         return params
 
-    def _submit(self, prompt: Prompt, params: SamplingParams, use_chat: bool) -> list[Request]:
-        """The n requests of a prompt; a prompt that cannot be tokenized becomes one failed request."""
+    def _submission(
+        self, prompt: Prompt, params: SamplingParams | None, use_chat: bool, request_id: str | None = None
+    ) -> Submission:
+        """A prompt as token ids, or why there are none."""
+        params = SamplingParams() if params is None else params
+        if not isinstance(params, SamplingParams):
+            raise EngineError(f"sampling parameters must be SamplingParams, not {type(params).__name__}")
         text = prompt if isinstance(prompt, str) else prompt.get("prompt") if isinstance(prompt, Mapping) else None
         try:
-            ids, failure = tokenize(prompt, self.tokenizer, use_chat), None
+            return Submission(tokenize(prompt, self.tokenizer, use_chat), params, text, request_id)
         except RequestError as error:
-            ids, failure = [], str(error)
-        if failure is not None:
-            request = self.engine.add(ids, params, prompt=text)
-            request.error = failure
-            return [request]
-        first = self.engine.add(ids, params, prompt=text)
-        more = [
-            self.engine.add(ids, params, prompt=text, parent=first.request_id, child=child)
-            for child in range(1, params.n)
-        ]
-        return [first, *more]
-
-
-def _delta(request: Request) -> Delta:
-    """What ``request`` has to hand out since the last time."""
-    state = request.state
-    text, first = state.streamable_text, len(request.prompt_token_ids) + state.streamed_tokens
-    delta = Delta(
-        request_id=request.parent or request.request_id,
-        index=request.child,
-        text=text[state.streamed_text :],
-        token_ids=request.token_ids[first:],
-        finish_reason=request.finish_reason,
-        error=request.error,
-    )
-    state.streamed_text, state.streamed_tokens = len(text), request.num_output
-    return delta
+            return Submission([], params, text, request_id, failure=str(error))

@@ -85,7 +85,7 @@ class RequestOutput:
 
 @dataclass(frozen=True)
 class Delta:
-    """A piece of a streamed completion."""
+    """A piece of a streamed completion: whole tokens, and exactly their text."""
 
     request_id: str
     index: int
@@ -93,3 +93,5 @@ class Delta:
     token_ids: list[int]
     finish_reason: str | None = None
     error: str | None = None
+    stop_reason: int | str | None = None  # the stop id or string, in the last piece
+    logprobs: list[TokenLogprob] | None = None  # of ``token_ids``, when asked for

@@ -47,6 +47,11 @@ class RequestState:
         return self.stops.text if hasattr(self, "stops") else ""
 
     @property
+    def streamable(self) -> tuple[int, int]:
+        """(tokens, characters) that can no longer be cut."""
+        return self.stops.streamable if hasattr(self, "stops") else (0, 0)
+
+    @property
     def streamable_text(self) -> str:
         return self.stops.streamable_text if hasattr(self, "stops") else ""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 
@@ -47,6 +49,50 @@ def test_errors_name_field_value_and_allowed(values: dict, field: str, says: str
     assert caught.value.field == field
     assert str(caught.value).startswith(f"{field} is ")
     assert says in str(caught.value)
+
+
+HUGE = (10**400, -(10**400), 10**5000, 2**63, 1e400, float("nan"), float("inf"), range(2**70), "9" * 5000)
+
+
+@pytest.mark.parametrize("field", [f.name for f in fields(SamplingParams)])
+def test_absurd_values_are_an_error_that_stays_short(field: str) -> None:
+    """Numbers no field can mean, alone, in a list, in lists, as a key and as a value of a map."""
+    for value in HUGE:
+        for given in (value, [value], [[value]], {value: 1.0}, {"3": value}):
+            try:
+                SamplingParams(**{field: given})
+            except SamplingParamsError as error:
+                assert len(str(error)) < 400
+            else:  # what is left: words a user may forbid, and ids that only a target can judge
+                assert (field, given) in (("stop", [value]), ("bad_words", [value])) or (
+                    field in ("allowed_token_ids", "stop_token_ids", "bad_words_token_ids") and value > 0
+                )
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"allowed_token_ids": range(2**40)}, "at most 1048576 entries"),
+        ({"allowed_token_ids": itertools.count()}, "a list"),
+        ({"stop": ["x"] * 2000}, "at most 1024 entries"),
+        ({"stop": "x" * 10**6}, "at most 4096 characters"),
+        ({"bad_words": (f"w{i}" for i in range(3))}, "a list"),
+        ({"bad_words_token_ids": [range(10**9)]}, "at most 4096 entries"),
+        ({"logit_bias": {True: 1.0}}, "as keys"),
+        ({"logit_bias": {1.7: 1.0}}, "as keys"),
+        ({"logit_bias": {"1_0": 1.0}}, "as keys"),
+        ({"logit_bias": {-1: 1.0}}, "as keys"),
+        ({"logit_bias": {"3": 1.0, 3: 2.0}}, "once"),
+        ({"n": 10**6}, "at most 1024"),
+        ({"top_k": -1.0}, "integer"),
+        ({"unknown" * 100: 1}, "no such parameter"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_sizes_are_bounded(values: dict, says: str) -> None:
+    with pytest.raises(SamplingParamsError) as caught:
+        SamplingParams.from_mapping(values)
+    assert says in str(caught.value) and len(str(caught.value)) < 400
 
 
 def test_unknown_name_suggests_the_nearest() -> None:

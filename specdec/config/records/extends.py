@@ -40,6 +40,7 @@ class Merged:
     extends: tuple[str, ...] = ()
 
 
+DRAFTED = "num_speculative_tokens"  # the one option that every speculator has
 OWN = ("title", "summary", "references", "status", "since", "aliases", "specializes")
 SHARED = (
     "guarantee", "implementation", "draft_model", "engines", "capabilities", "defaults", "derive", "hash_factors",
@@ -77,9 +78,13 @@ def merge(
         ("rules", raw.get("rules"), (*path, "rules"), "rule_sets"),
     )
     for attribute, section, where, set_name in parts:
-        inherited = getattr(parent, attribute) if parent else {}
+        inherited = getattr(parent, attribute) if parent else _drafted(sets) if attribute == "options" else {}
         setattr(result, attribute, _entries(inherited, section or {}, text, where, sets.get(set_name, {})))
     dropped = (raw.get("options") or {}).get("drop") or ()
+    if DRAFTED in dropped:
+        message = f"{DRAFTED} cannot be dropped: every speculator drafts a number of tokens"
+        source = text.source((*path, "options", "drop"))
+        raise RecordError("drafted-count-dropped", message, source, "remove it from drop; state it under defaults")
     if dropped and "defaults" in shared:
         shared["defaults"] = _without(shared["defaults"], dropped)
     if "rewrites" in checkpoint:
@@ -88,6 +93,12 @@ def merge(
     elif parent:
         result.rewrites = parent.rewrites
     return result
+
+
+def _drafted(sets: Mapping[str, Mapping[str, Mapping[str, Entry]]]) -> dict[str, Entry]:
+    """What every record has although it does not say so: the option for the number of drafted tokens."""
+    entry = sets.get("option_sets", {}).get("drafting", {}).get(DRAFTED)
+    return {} if entry is None else {DRAFTED: entry}
 
 
 def _without(defaults: Mapping[str, Any], dropped: Iterable[str]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ class Detokenizer:
         self._ids = list(prompt_token_ids[-_CONTEXT:])
         self._decoded = self._decode()  # text of ids[:_read], which the next piece starts after
         self._read = len(self._ids)
+        self.holds = False  # bytes of a character that is not complete
 
     def _decode(self) -> str:
         if len(self._ids) > 1:
@@ -33,7 +34,8 @@ class Detokenizer:
         """New text that ``token_id`` completes; empty while a character still lacks bytes."""
         self._ids.append(token_id)
         text = self._decode()
-        if len(text) <= len(self._decoded) or text.endswith(_INCOMPLETE):
+        self.holds = text.endswith(_INCOMPLETE)
+        if len(text) <= len(self._decoded) or self.holds:
             return ""
         return self._advance(text)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,13 @@ MAX_LOGIT_BIAS = 100.0
 BIAS_RANGE = f"numbers from -{MAX_LOGIT_BIAS:g} to {MAX_LOGIT_BIAS:g}"
 MAX_SEED = 2**63 - 1
 MAX_FACTOR = 1e9  # of logits: products stay far inside float32
+MAX_COUNT = 2**31 - 1  # tokens: more than any model's positions
+MAX_COMPLETIONS = 1024  # of a prompt: each is a request of its own
+MAX_TEXT = 4096  # characters of a stop string or a bad word
+# entries of a list: one a token of the largest vocabularies; what every token is compared with stays short
+MAX_ITEMS = {"stop": 1024, "bad_words": 1 << 14, "bad_words_token_ids": 1 << 14}
+MAX_IDS = 1 << 20
+SHOWN = 80  # characters of a value in a message
 
 
 class SamplingParamsError(ValueError):
@@ -22,7 +29,20 @@ class SamplingParamsError(ValueError):
 
     def __init__(self, field: str, value: Any, allowed: str, fix: str = "") -> None:
         self.field, self.value, self.allowed, self.fix = field, value, allowed, fix
-        super().__init__(f"{field} is {value!r}; allowed: {allowed}" + (f"; {fix}" if fix else ""))
+        super().__init__(f"{shown(field)} is {shown(value, repr)}; allowed: {allowed}" + (f"; {fix}" if fix else ""))
+
+
+def shown(value: Any, text_of: Callable[[Any], str] = str) -> str:
+    """A value in a message: shortened, and whatever it is, something that can be printed."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        if isinstance(value, Sized) and not isinstance(value, str) and len(value) > SHOWN:
+            return f"a {type(value).__name__} of {len(value)} entries"
+        text = text_of(value[: SHOWN + 1] if isinstance(value, str) else value)
+    except Exception:  # a range beyond 2^63; an integer in a list with more digits than Python prints
+        return f"a {type(value).__name__} that cannot be printed"
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 @dataclass(frozen=True)
@@ -67,10 +87,10 @@ class SamplingParams:
                 set_(self, name, _tuple(name, value))
         if self.bad_words_token_ids is not None:
             words = _tuple("bad_words_token_ids", self.bad_words_token_ids)
-            set_(self, "bad_words_token_ids", tuple(_tuple("bad_words_token_ids", w) for w in words))
+            set_(self, "bad_words_token_ids", tuple(_tuple("bad_words_token_ids", w, MAX_TEXT) for w in words))
         if self.logit_bias is not None:
             set_(self, "logit_bias", _logit_bias(self.logit_bias))
-        if self.top_k == -1:
+        if _integer(self.top_k) and self.top_k == -1:
             set_(self, "top_k", 0)
         _check(self)
 
@@ -140,21 +160,34 @@ class SamplingParams:
                 )
 
 
-def _tuple(name: str, value: Any) -> tuple[Any, ...]:
-    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+def _tuple(name: str, value: Any, most: int | None = None) -> tuple[Any, ...]:
+    """A list of known length as a tuple; what is iterated without one may never end."""
+    if isinstance(value, (str, bytes, Mapping)) or not (hasattr(value, "__iter__") and hasattr(value, "__len__")):
         raise SamplingParamsError(name, value, "a list")
+    most = MAX_ITEMS.get(name, MAX_IDS) if most is None else most
+    try:
+        count = len(value)
+    except OverflowError:  # a range beyond 2^63
+        count = most + 1
+    if count > most:
+        raise SamplingParamsError(name, f"a list of {count} entries", f"at most {most} entries")
     return tuple(value)
 
 
 def _logit_bias(value: Any) -> dict[int, float]:
     if not isinstance(value, Mapping):
         raise SamplingParamsError("logit_bias", value, "a map from token id to bias")
+    if len(value) > MAX_IDS:
+        raise SamplingParamsError("logit_bias", value, f"at most {MAX_IDS} entries")
     out: dict[int, float] = {}
     for key, bias in value.items():
-        try:
+        token = key
+        if isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= len(str(MAX_SEED)):
             token = int(key)  # JSON can only write string keys
-        except (TypeError, ValueError):
-            raise SamplingParamsError("logit_bias", key, "token ids (integers) as keys") from None
+        if not _integer(token) or not 0 <= token <= MAX_SEED:
+            raise SamplingParamsError("logit_bias", key, "token ids (integers of at least 0) as keys")
+        if token in out:
+            raise SamplingParamsError("logit_bias", key, "each token id once")
         if not _number(bias) or abs(bias) > MAX_LOGIT_BIAS:
             raise SamplingParamsError(f"logit_bias[{token}]", bias, BIAS_RANGE)
         out[token] = float(bias)
@@ -162,21 +195,32 @@ def _logit_bias(value: Any) -> dict[int, float]:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """A finite number; an integer beyond what a float holds is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else abs(value) <= MAX_SEED
 
 
 def _integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _between(low: int, high: int) -> Callable[[Any], bool]:
+    return lambda value: _integer(value) and low <= value <= high
+
+
+def _or_none(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or test(value)
+
+
 # field -> (test, what is allowed); None is allowed where the default is None or the type says so
 _RANGES: dict[str, tuple[Any, str]] = {
-    "n": (lambda v: _integer(v) and v >= 1, "an integer of at least 1"),
+    "n": (_between(1, MAX_COMPLETIONS), f"an integer of at least 1, at most {MAX_COMPLETIONS}"),
     "temperature": (
         lambda v: _number(v) and 0 <= v <= MAX_FACTOR,
         f"a finite number of at least 0 (0 = greedy), at most {MAX_FACTOR:g}",
     ),
-    "top_k": (lambda v: _integer(v) and v >= 0, "an integer of at least 1, or 0 for all tokens"),
+    "top_k": (_between(0, MAX_COUNT), "an integer of at least 1, or 0 for all tokens"),
     "top_p": (lambda v: _number(v) and 0 < v <= 1, "a number in (0, 1]"),
     "min_p": (lambda v: _number(v) and 0 <= v <= 1, "a number in [0, 1]"),
     "presence_penalty": (lambda v: _number(v) and -2 <= v <= 2, "a number in [-2, 2]"),
@@ -185,11 +229,11 @@ _RANGES: dict[str, tuple[Any, str]] = {
         lambda v: _number(v) and 1 / MAX_FACTOR <= v <= MAX_FACTOR,
         f"a number above 0 (1 = none), from {1 / MAX_FACTOR:g} to {MAX_FACTOR:g}",
     ),
-    "min_tokens": (lambda v: _integer(v) and v >= 0, "an integer of at least 0"),
-    "max_tokens": (lambda v: v is None or (_integer(v) and v >= 1), "an integer of at least 1, or null"),
-    "seed": (lambda v: v is None or (_integer(v) and -MAX_SEED <= v <= MAX_SEED), "a 64-bit integer, or null"),
-    "logprobs": (lambda v: v is None or (_integer(v) and v >= -1), "an integer of at least 0, -1 for all, or null"),
-    "num_speculative_tokens": (lambda v: v is None or (_integer(v) and v >= 0), "an integer of at least 0, or null"),
+    "min_tokens": (_between(0, MAX_COUNT), "an integer of at least 0"),
+    "max_tokens": (_or_none(_between(1, MAX_COUNT)), f"an integer of at least 1 (at most {MAX_COUNT}), or null"),
+    "seed": (_or_none(_between(-MAX_SEED, MAX_SEED)), "a 64-bit integer, or null"),
+    "logprobs": (_or_none(_between(-1, MAX_COUNT)), "an integer of at least 0, -1 for all, or null"),
+    "num_speculative_tokens": (_or_none(_between(0, MAX_COUNT)), "an integer of at least 0, or null"),
 }
 
 
@@ -210,8 +254,8 @@ def _check(params: SamplingParams) -> None:
         raise SamplingParamsError("allowed_token_ids", [], "at least one token id", "leave it out to allow all tokens")
     for name in ("stop", "bad_words"):
         for text in getattr(params, name) or ():
-            if not isinstance(text, str) or not text:
-                raise SamplingParamsError(name, text, "non-empty strings")
+            if not isinstance(text, str) or not 0 < len(text) <= MAX_TEXT:
+                raise SamplingParamsError(name, text, f"non-empty strings of at most {MAX_TEXT} characters")
     for word in params.bad_words_token_ids or ():
         if not word or not all(_integer(t) and t >= 0 for t in word):
             raise SamplingParamsError("bad_words_token_ids", list(word), "non-empty lists of token ids")

@@ -50,6 +50,7 @@ class StopChecker:
         )
         self._count = 0
         self._text = ""
+        self._borders: list[tuple[int, int]] = []  # (tokens, characters) wherever a token ends a character
         self._end: int | None = None  # characters that belong to the output, once finished
 
     @property
@@ -61,6 +62,14 @@ class StopChecker:
     def text(self) -> str:
         """All text so far, without the stop string once the request ended."""
         return self._text[: self._end]
+
+    @property
+    def streamable(self) -> tuple[int, int]:
+        """(tokens, characters) of the longest start that ends with a token and can no longer be cut."""
+        if self._detokenizer is None:
+            return self._count, 0
+        settled = len(self.streamable_text)
+        return next((border for border in reversed(self._borders) if border[1] <= settled), (0, 0))
 
     @property
     def streamable_text(self) -> str:
@@ -101,6 +110,8 @@ class StopChecker:
     def _add_text(self, token: int) -> None:
         if self._detokenizer is not None:
             self._text += self._detokenizer.push(token)
+            if not self._detokenizer.holds:
+                self._borders.append((self._count, len(self._text)))
 
     def _find_stop(self, searched: int) -> tuple[int, str] | None:
         """The stop string that begins first among those that end in the text after ``searched``."""

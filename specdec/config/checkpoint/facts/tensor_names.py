@@ -11,9 +11,10 @@ from specdec.config.checkpoint.files.value import Checkpoint, Shape
 _RENAMES = (
     (re.compile(r"^(model\.language_model\.|language_model\.model\.|language_model\.|model\.)"), ""),
     (re.compile(r"^midlayer\."), "layers.0."),
+    (re.compile(r"^eagle_linear\."), "fc."),
     (re.compile(r"^encoder\.fc\."), "fc."),  # Muse Glimmer
     (re.compile(r"^encoder\.output_norm_enc\."), "hidden_norm."),
-    (re.compile(r"^markov_(w[12]|gate_proj|joint_proj)\."), r"markov_head.\1."),  # Model-Optimizer
+    (re.compile(r"^markov_(w[12])\."), r"markov_head.markov_\1."),  # Model-Optimizer
     (re.compile(r"^confidence_proj\."), "confidence_head.proj."),
     (re.compile(r"^refiner_head\.token_embed\."), "xpress_head.w1."),  # the speculators library
     (re.compile(r"^refiner_head\.readout\."), "xpress_head.w2."),
