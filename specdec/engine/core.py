@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from specdec.engine.metrics import EngineMetrics
+from specdec.engine.policy.lengths import rows_of
 from specdec.engine.requests import Request, RequestStates, derive_seed
 from specdec.engine.runner import Runner, StepResult
 from specdec.engine.sampling.sampling_params import SamplingParams
@@ -213,8 +214,6 @@ class Engine:
     def _account(self, batch: Batch, prefill: bool) -> None:
         """Add the latest step's seconds to the phases."""
         times = self.runner.times
-        if self.runner.adaptive is not None and not prefill:
-            self.runner.adaptive.observe_forward(sum(batch.counts), times.forward + times.verify)
         self.metrics.add_seconds("schedule", times.prepare)
         self.metrics.add_seconds("prefill" if prefill else "verify", times.forward)
         self.metrics.add_seconds("sample", times.verify)
@@ -226,12 +225,11 @@ class Engine:
         if controller is not None and batch.requests[0].num_output:
             drafting = sum(request.drafted_in for request in batch.requests)
             seconds = times.forward + times.verify
-            controller.observe_forward(len(batch.requests), sum(batch.counts), seconds, drafting)
+            rows = rows_of(batch.counts, widths=self.runner.widths)
+            controller.observe_forward(len(batch.requests), rows, seconds, drafting)
 
     def _tell(self, request: Request, drafted: int, accepted: int) -> None:
         """Report a round to whoever decides how much to draft and to verify."""
-        if self.runner.adaptive is not None:
-            self.runner.adaptive.observe(request, drafted, accepted)
         if self.runner.controller is not None and request.num_output > 1:  # the first token is a prompt's
             self.runner.controller.observe(request, drafted, accepted)
 

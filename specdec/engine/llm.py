@@ -22,7 +22,7 @@ from specdec.engine.report import labels
 from specdec.engine.requests import Request, RequestStates
 from specdec.engine.runner import Runner
 from specdec.engine.sampling.sampling_params import SamplingParams
-from specdec.engine.setup import build_adaptive, build_controller, build_verifier, resolve_speculative
+from specdec.engine.setup import build_controller, build_verifier, resolve_speculative
 from specdec.errors import EngineError, RequestError
 from specdec.model.accelerate import accelerate as accelerate_in_place
 from specdec.model.memory import choose_max_model_len
@@ -111,12 +111,13 @@ class LLM:
         states = RequestStates(slots, self.max_model_len, self.target.device)
         if speculator is None and config is not None:
             speculator = init_speculator(config, self.target.device, states)
-            if adaptive_drafting and controller is None:
-                controller = build_controller(speculator.num_speculative_tokens, speculator.config)
-        verifier, adaptive = verifier or build_verifier(config), build_adaptive(config)
-        runner = Runner(self.target, states, verifier, speculator, controller, adaptive, compiled)
+            if controller is None:
+                kind, always = self.target.device.type, not adaptive_drafting
+                controller = build_controller(speculator.num_speculative_tokens, config, kind, always)
+        verifier = verifier or build_verifier(config)
+        runner = Runner(self.target, states, verifier, speculator, controller, compiled)
         if speculator is not None:
-            speculator.load(self.target.handle(self.max_model_len, runner.cache, runner.drafts))
+            speculator.load(self.target.handle(self.max_model_len, runner.cache))
         self.engine = Engine(self.target, runner, states, settings.get("seed") or 0, batched)
         self.engine.metrics.labels |= labels(config)
         self.front = Front(self.engine, config)

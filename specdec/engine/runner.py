@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from specdec.drafts.runner import DraftRunner
 from specdec.engine.exchange import draft_laws, hand_out, settled_step
 from specdec.engine.outputs import TokenLogprob
-from specdec.engine.policy.adaptive import AdaptiveVerification
+from specdec.engine.policy.lengths import Widths
 from specdec.engine.requests import Request, RequestStates
 from specdec.engine.sampling.rows import gather_logprobs, process_rows
+from specdec.model.accelerate import native_stack
 from specdec.model.batch import Batch, build_batch
 from specdec.model.capture import HiddenStateCapture
 from specdec.model.graphs import DecodeGraphs
@@ -69,13 +69,11 @@ class Runner:
         verifier: Verifier,
         speculator: BaseSpeculator | None = None,
         controller: Any | None = None,
-        adaptive: AdaptiveVerification | None = None,
         use_graphs: bool = True,
     ) -> None:
         self.target, self.states, self.verifier = target, states, verifier
-        self.speculator, self.controller, self.adaptive = speculator, controller, adaptive
+        self.speculator, self.controller = speculator, controller
         self.cache = SlotCache(target.layout.num_layers, states.max_num_seqs, states.max_model_len)
-        self.drafts = DraftRunner(self.cache.slots, states.max_model_len, target.device)
         self.times = StepTimes()
         self.max_drafts = 0
         self.schedule = KSchedule(0)
@@ -87,6 +85,11 @@ class Runner:
         self.graphs: DecodeGraphs | None = None
         if use_graphs and target.device.type == "cuda":
             self.graphs = DecodeGraphs(target, self.cache, 1 + self.max_drafts, self.capture)
+        self.widths: Widths | None = None  # rows of a request in padded forwards
+        if native_stack(target) is None:
+            self.widths = self.graphs.padded_width if self.graphs is not None else lambda width: width
+        if controller is not None:
+            controller.widths = self.widths
 
     def _wire(self, speculator: BaseSpeculator) -> None:
         """Hook up what the speculator needs; for a chain that is what its members need."""
@@ -112,9 +115,8 @@ class Runner:
         self.cache.release(request.slot)
         if self.speculator is not None:
             self.speculator.finish(request.slot)
-        for observer in (self.controller, self.adaptive):
-            if observer is not None:
-                observer.finish(request)
+        if self.controller is not None:
+            self.controller.finish(request)
 
     def verify(self, requests: Sequence[Request], chunk: int) -> StepResult:
         """Run the forward and decide what every request emits.
@@ -122,9 +124,8 @@ class Runner:
         Requests are not changed, so a failed forward can be tried again with fewer of them.
         """
         begin = time.perf_counter()
-        for trimmer in (self.controller, self.adaptive):
-            if trimmer is not None:
-                trimmer.trim(requests)
+        if self.controller is not None:
+            self.controller.trim(requests)
         batch = build_batch(self.cache, self.target.layout, requests, chunk, self.target.dtype)
         sampling = _sampling(batch)
         prepared = time.perf_counter()
@@ -200,10 +201,8 @@ class Runner:
             request.drafted_in = self.times.draft / len(going)
 
     def _wanted(self, request: Request, batch_size: int) -> int:
-        k = self.schedule(batch_size)
-        if k and self.controller is not None:
-            k = min(k, self.controller.choose(request, batch_size))
-        return request.num_drafts_allowed(k)
+        k = request.num_drafts_allowed(self.schedule(batch_size))
+        return self.controller.choose(request, batch_size, k) if k and self.controller is not None else k
 
 
 def _sampling(batch: Batch) -> _Sampling:

@@ -10,11 +10,10 @@ from typing import Any
 from specdec.config.final.embedded_refusals import embedded_findings, plain_findings
 from specdec.config.final.speculative_config import Resolution, SpeculativeConfig
 from specdec.config.findings.render import render_text
-from specdec.engine.policy.adaptive import AdaptiveVerification
 from specdec.engine.policy.controller import DraftController
 from specdec.engine.policy.step_costs import NominalCosts
 from specdec.errors import EngineError
-from specdec.verify.coupling import emits_own_draws
+from specdec.speculators.coupling import emits_own_draws
 from specdec.verify.verifier import Verifier
 
 logger = logging.getLogger(__name__)
@@ -119,22 +118,25 @@ def build_verifier(config: SpeculativeConfig | None) -> Verifier:
     return Verifier(mode, **{name: value for name, value in options.items() if value is not None})
 
 
-def build_controller(max_drafts: int, config: SpeculativeConfig) -> DraftController:
-    """Decides per request how many drafts to ask for, so that drafting that does not pay switches itself off.
+def build_controller(
+    max_drafts: int, config: SpeculativeConfig, device: str = "cpu", always: bool = False
+) -> DraftController | None:
+    """Decides per request how many drafts to ask for and to verify; None where nothing is to decide.
 
-    Where tokens depend on how many were drafted, sampled requests decide by nominal costs: equal seeds must give equal
-    outputs.
+    Drafting that does not pay switches itself off, unless ``always`` asks for all drafts. Where tokens depend on how many
+    were drafted, sampled requests decide by nominal costs: equal seeds must give equal outputs. Adaptive verification
+    serves the batch instead, which its configuration says.
     """
-    nominal, is_free = NominalCosts.of(config), emits_own_draws(config)
+    throughput = bool(config.get("options.enable_adaptive_verification"))
+    threshold = config.get("options.confidence_threshold") or 0.0
+    if always and not throughput and not threshold:
+        return None
+    nominal, is_free = NominalCosts.of(config, device), emits_own_draws(config)
     return DraftController(
         max_drafts,
         nominal=nominal,
         is_reproducible=lambda request: request.params.temperature > 0 and not is_free,
+        throughput=throughput,
+        threshold=threshold,
+        always=always,
     )
-
-
-def build_adaptive(config: SpeculativeConfig | None) -> AdaptiveVerification | None:
-    """Adaptive verification, where the configuration turns it on."""
-    if config is None or not config.get("options.enable_adaptive_verification"):
-        return None
-    return AdaptiveVerification(config.num_speculative_tokens)

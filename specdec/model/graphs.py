@@ -81,7 +81,7 @@ class DecodeGraphs:
         if not layers[0].is_initialized:  # later ones may read its keys and values and have none
             return None
         size = min(_power_of_two(plan.num_rows), self.cache.max_rows)
-        width = 1 if batch.width == 1 else self.max_width
+        width = self.padded_width(batch.width)
         kv_len = min(max(_power_of_two(plan.kv_len), SMALLEST_KV), self.cache.capacity)
         key = (size, width, kv_len)
         if key not in self.steps:
@@ -96,6 +96,10 @@ class DecodeGraphs:
             self.capture.put(_trim(step.last, plan.num_rows, batch.width), _trim(step.aux, plan.num_rows, batch.width))
         assert step.logits is not None
         return step.logits[: plan.num_rows, -batch.rows_needed :]
+
+    def padded_width(self, width: int) -> int:
+        """Columns that a step of this width is padded to."""
+        return min(_power_of_two(width), self.max_width)
 
     def _buffers(self, size: int, width: int, kv_len: int) -> _Step:
         zeros = torch.zeros(size, width, dtype=torch.int64, device=self.target.device)

@@ -211,9 +211,9 @@ class Halving:
     def finish(self, request):
         self.finished = request
 
-    def choose(self, request, batch_size):
+    def choose(self, request, batch_size, most):
         assert batch_size == 1
-        return 4 // (1 + len(self.seen))
+        return min(most, 4 // (1 + len(self.seen)))
 
     def trim(self, requests):
         self.rows = sum(1 + len(request.drafts) for request in requests)

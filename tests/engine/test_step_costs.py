@@ -12,16 +12,21 @@ from specdec.engine.policy.step_costs import LOOKUP_SHARE, ROW_SHARE, UNKNOWN_SH
 PLAIN, ROW = 0.010, 0.002
 
 
-def test_nominal_costs_of_a_configuration() -> None:
-    def config(draft: int | None, parallel: bool = False) -> SimpleNamespace:
-        values = {"resources.draft_weight_bytes": draft, "resources.target_weight_bytes": 1000}
-        return SimpleNamespace(get=values.get, capabilities={"parallel_by_construction": parallel})
+def configuration(draft: int | None, passes: int = 5, members: tuple = ()) -> SimpleNamespace:
+    values = {
+        "resources.draft_pass_bytes": draft, "resources.draft_passes": passes, "resources.target_weight_bytes": 1000,
+    }  # fmt: skip
+    return SimpleNamespace(get=values.get, members=members)
 
-    assert NominalCosts.of(config(0)).draft(1, 5) == pytest.approx(5 * LOOKUP_SHARE)
-    assert NominalCosts.of(config(None)).draft(1, 5) == pytest.approx(5 * UNKNOWN_SHARE)
-    assert NominalCosts.of(config(200)).draft(1, 5) == pytest.approx(1.0)
-    assert NominalCosts.of(config(200, parallel=True)).draft(1, 5) == pytest.approx(0.2)
-    assert NominalCosts.of(config(200, parallel=True)).draft(1, 0) == 0.0
+
+def test_nominal_costs_of_a_configuration() -> None:
+    assert NominalCosts.of(configuration(0, passes=1)).draft(1, 5) == pytest.approx(LOOKUP_SHARE)
+    assert NominalCosts.of(configuration(None)).draft(1, 5) == pytest.approx(5 * UNKNOWN_SHARE)
+    assert NominalCosts.of(configuration(200)).draft(1, 5) == pytest.approx(1.0)
+    assert NominalCosts.of(configuration(200, passes=1)).draft(1, 5) == pytest.approx(0.2)
+    assert NominalCosts.of(configuration(200, passes=1)).draft(1, 0) == 0.0
+    chain = configuration(None, members=(configuration(0, passes=1), configuration(200)))
+    assert NominalCosts.of(chain).draft(1, 5) == pytest.approx(1.0 + LOOKUP_SHARE)
 
 
 def test_a_nominal_row_costs_its_share_of_the_batch() -> None:
@@ -104,3 +109,24 @@ def test_drafting_is_timed_by_the_number_of_drafts() -> None:
     assert costs.draft(1, 4) == pytest.approx(0.4)
     assert costs.draft(1, 2) == pytest.approx(0.2)
     assert costs.draft(1, 8) == pytest.approx(0.8)
+
+
+def test_more_rows_never_cost_less() -> None:
+    costs = MeasuredCosts()
+    for seconds in (0.0100, 0.0101, 0.0099):
+        costs.add(1, 1, seconds)
+    for _ in range(12):
+        costs.add(1, 4, 0.016)
+        costs.add(1, 7, 0.011)  # one size was disturbed, or another runs a better kernel
+    curve = [costs.step(1, rows) for rows in range(1, 9)]
+    assert curve == sorted(curve)
+    assert curve[3] > 1.4
+
+
+def test_on_a_gpu_rows_are_nearly_free_until_they_are_timed() -> None:
+    nominal = NominalCosts.of(configuration(0), "cuda")
+    assert nominal.step(1, 9) < 1.05 < NominalCosts.of(configuration(0)).step(1, 9)
+    costs = MeasuredCosts(nominal)
+    for rows in (1, 8, 1, 8, 1, 8, 8, 8, 8, 8):
+        costs.add(1, rows, PLAIN + ROW * (rows - 1))
+    assert costs.step(1, 8) == pytest.approx(1 + 7 * ROW / PLAIN, rel=0.1)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 
 from specdec.verify.estimator import AcceptanceEstimator, ConfidenceEstimator
@@ -59,3 +60,57 @@ def test_confidence_survives_extreme_features():
     for _ in range(50):
         estimator.observe([40.0], estimator.predict([40.0]), 0, 1)
     assert 0 <= estimator.predict([40.0])[0] <= 1 and estimator.slope >= 0
+
+
+def observed(estimator, rounds, seed):
+    """Feeds random rounds; returns each (feature, prediction, step, accepted) that should count."""
+    rng, trials = random.Random(seed), []
+    for _ in range(rounds):
+        features = [rng.uniform(-3, 4) for _ in range(estimator.k)]
+        predicted, verified = estimator.predict(features), rng.randint(0, estimator.k)
+        chances = [1 / (1 + math.exp(-0.8 * feature)) for feature in features]
+        accepted = next((i for i in range(verified) if rng.random() > chances[i]), verified)
+        estimator.observe(features, predicted, accepted, verified)
+        trials += [(features[i], predicted[i], i, float(i < accepted)) for i in range(min(accepted + 1, verified))]
+    return trials
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_closed_form_equals_a_dense_solve(seed):
+    k, ridge = 5, 1e-3
+    estimator = ConfidenceEstimator(k, refit_every=300, damping=0.0, ridge=ridge)
+    before = np.array([estimator.slope, *estimator.intercepts])
+    matrix, right = ridge * np.eye(1 + k), np.zeros(1 + k)
+    for feature, p, step, label in observed(estimator, 300, seed):
+        row = np.zeros(1 + k)
+        row[0], row[1 + step] = feature, 1.0
+        matrix += p * (1 - p) * np.outer(row, row)
+        right += (label - p) * row
+    move = np.linalg.solve(matrix, right)
+    assert before[0] + move[0] > 0  # else the slope would be kept
+    after = np.array([estimator.slope, *estimator.intercepts])
+    assert np.abs(after - before - move).max() < 1e-12
+
+
+def test_damping_holds_back_what_was_seldom_observed():
+    moves = []
+    for damping in (0.0, 50.0):
+        estimator = ConfidenceEstimator(1, refit_every=50, damping=damping)
+        trials = observed(estimator, 50, 3)
+        moves.append(estimator.slope - 0.5)
+    assert moves[1] == pytest.approx(moves[0] * len(trials) / (len(trials) + 50))
+
+
+def test_what_lies_behind_a_rejection_or_was_not_verified_is_not_observed():
+    def refitted(rounds):
+        estimator = ConfidenceEstimator(3, refit_every=len(rounds))
+        for features, accepted, verified in rounds:
+            estimator.observe(features, estimator.predict(features), accepted, verified)
+        return estimator.slope, estimator.intercepts
+
+    # the third step is behind a rejection, then trimmed away: its feature may be anything
+    known = [([1.0, 2.0, 0.0], 1, 3), ([0.5, -1.0, 0.0], 2, 2)]
+    other = [([1.0, 2.0, 9.0], 1, 3), ([0.5, -1.0, -9.0], 2, 2)]
+    assert refitted(known) == refitted(other)
+    assert refitted(known)[1][2] == -0.2
+    assert refitted(known) != refitted([([1.0, 2.0, 0.0], 3, 3), known[1]])

@@ -28,7 +28,7 @@ LARGEST = (
     "num_prefill_lookahead_tokens",
     "num_hash_lookahead_tokens",
 )
-SUMMED = ("draft_weight_bytes", "draft_kv_bytes_per_token", "draft_logits_bytes")
+SUMMED = ("draft_weight_bytes", "draft_kv_bytes_per_token", "draft_logits_bytes", "draft_pass_bytes", "draft_round_bytes")
 SMALLEST = ("max_model_len", "max_num_active_seqs")  # engine limits that speculation may lower
 
 

@@ -214,6 +214,8 @@ def resource_values(
         draft_logits=own.get("draft_logits_bytes") or 0,
         engine={n: f.value for n, f in settings.engine.items() if f"engine.{n}" not in parts.block.composed.tainted},
     )
+    one_pass, passes = own.get("draft_pass_bytes"), own.get("draft_passes")
+    numbers["draft_round_bytes"] = None if one_pass is None or passes is None else one_pass * passes
     return {**{n: v for n, v in own.items() if n not in numbers}, **numbers}, findings
 
 

@@ -13,7 +13,11 @@ from specdec.config.show.plan_sides import SideRow, sides
 FORMAT = "specdec/plan/1"
 UNSET: tuple[Any, ...] = (None, (), {}, "")
 SETTINGS = ("target", "engine")  # mostly defaults and dimensions: only what somebody chose is shown
-MEMORY = ("target_weight_bytes", "draft_weight_bytes", "draft_kv_bytes_per_token", "draft_logits_bytes")  # always shown
+# always shown
+MEMORY = (
+    "target_weight_bytes", "draft_weight_bytes", "draft_kv_bytes_per_token", "draft_logits_bytes",
+    "draft_pass_bytes", "draft_round_bytes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,7 @@ def _numbers(config: SpeculativeConfig, everything: bool) -> Iterator[Row]:
 
 
 def _resources(config: SpeculativeConfig, everything: bool) -> Iterator[Row]:
-    """Memory of the draft's weights, KV and logits, also where it is not known."""
+    """Memory of the draft's weights, KV and logits and what drafting reads, also where it is not known."""
     for path, value in flatten(config.resources, "resources"):
         if everything or value not in UNSET or path.split(".")[1] in MEMORY:
             yield Row(path, value, config.provenance.get(path))

@@ -22,6 +22,8 @@ UNKNOWN = {  # what is said where a size cannot be told
     "resources.draft_weight_bytes": "no weights were found next to the draft's config.json",
     "resources.draft_kv_bytes_per_token": "the draft's config.json does not tell",
     "resources.draft_logits_bytes": "the target's vocabulary is not known",
+    "resources.draft_pass_bytes": "the draft's weights or the target's head are not known",
+    "resources.draft_round_bytes": "the draft's weights or the target's head are not known",
 }
 
 

@@ -37,7 +37,7 @@ READERS = {
     "suffix_decoding_max_spec_factor": {"suffix"}, "suffix_decoding_min_token_prob": {"suffix"},
     "rejection_sample_method": DRAFTING, "synthetic_acceptance_rates": DRAFTING, "synthetic_acceptance_length": DRAFTING,
     "fly_window_size": DRAFTING, "fly_entropy_threshold": DRAFTING, "fly_entropy_top_k": DRAFTING,
-    "enable_adaptive_verification": WITH_MODEL - {"xpress"},
+    "enable_adaptive_verification": WITH_MODEL - {"xpress"}, "confidence_threshold": WITH_MODEL - {"xpress"},
     "draft_sample_method": WITH_MODEL,
     "dspark_draft_topk": {"dspark"}, "xpress_topc": {"xpress"},
     "tree": {"eagle", "eagle3"}, "aux_layers": {"eagle3", "peagle", "extract_hidden_states"} | BLOCK,

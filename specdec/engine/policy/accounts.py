@@ -1,0 +1,51 @@
+"""What the draft policy remembers of one request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from specdec.engine.policy.calibration import Calibration
+from specdec.engine.policy.step_costs import NominalCosts
+
+FREE_LOSS = 0.8  # tokens a request may lose before it emitted anything
+MOST_CREDIT = 8.0  # tokens of gain that may be lost again later
+SHORTEST_WAIT, LONGEST_WAIT = 64, 512  # tokens without drafts before one is tried whatever was learned
+
+
+@dataclass
+class Account:
+    """Losses of a request against plain decoding, and what its drafts were worth so far."""
+
+    costs: NominalCosts | None  # None = the measured ones
+    calibration: Calibration = field(default_factory=Calibration)
+    confidences: Sequence[float] = ()  # of the drafts being verified, as they came
+    features: Sequence[float] = ()  # what those were estimated from
+    last_rates: Sequence[float] = ()  # acceptance expected of the drafts of the round before
+    wanted: int = 0  # drafts asked for in this round
+    charge: float = 0.0  # tokens that this round costs
+    loss: float = 0.0  # tokens lost to speculation so far; negative = gained
+    emitted: int = 0
+    idle: int = SHORTEST_WAIT  # tokens since the last draft; a request starts with a probe, for texts differ
+    wait: int = SHORTEST_WAIT
+
+    def rates(self, confidences: Sequence[float]) -> Sequence[float]:
+        """Acceptance of each draft given those before it; after long without any, what was learned is set aside."""
+        return confidences if self.idle >= self.wait else self.calibration.predict(confidences)
+
+    def allowed(self, budget: float) -> float:
+        """Tokens that the next round may lose if all its drafts fail."""
+        return FREE_LOSS + budget * self.emitted - self.loss
+
+    def settle(self, drafted: int, accepted: int) -> None:
+        """Book a round that verified ``drafted`` tokens and accepted ``accepted``."""
+        self.emitted += accepted + 1
+        self.loss = max(self.loss + self.charge - accepted, -MOST_CREDIT)
+        if drafted:
+            if accepted > self.charge:
+                self.wait = SHORTEST_WAIT
+            elif self.idle >= self.wait:
+                self.wait = min(2 * self.wait, LONGEST_WAIT)
+            self.calibration.observe(self.confidences[:drafted], accepted)
+        self.idle = 0 if drafted else self.idle + 1
+        self.wanted, self.charge, self.confidences = 0, 0.0, ()
