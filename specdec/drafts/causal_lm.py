@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from specdec.drafts.runner import DraftRunner
 from specdec.model.batch import build_batch
-from specdec.model.kv_cache import SlotCache
 from specdec.model.target import Target, load_target
 
 _FEW = 8  # pending tokens that may ride along in a forward of drafting rows
@@ -54,27 +54,26 @@ class DraftSequence:
 class DraftLanguageModel:
     """Runs a causal LM as a draft for up to ``max_rows`` requests of at most ``max_len`` tokens."""
 
-    def __init__(self, model: Target, max_rows: int, max_len: int) -> None:
-        self.model = model
+    def __init__(self, model: Target, runner: DraftRunner, max_len: int) -> None:
+        self.model, self.runner = model, runner
         self.max_len = max_len if model.model_max_len is None else min(max_len, model.model_max_len)
-        self.cache = SlotCache(model.layout.num_layers, max_rows, self.max_len)
+        self.cache = runner.cache(model.layout.num_layers, self.max_len)
         self.sequences: dict[int, DraftSequence] = {}
 
     @classmethod
-    def load(cls, path: str, *, dtype: Any, device: torch.device, tokenizer: Any, max_rows: int, max_len: int) -> Any:
+    def load(cls, path: str, *, dtype: Any, tokenizer: Any, runner: DraftRunner, max_len: int) -> Any:
         """Load a checkpoint; ``tokenizer`` None reads the checkpoint's own. Raises ``TargetError``."""
-        return cls(load_target(path, dtype=dtype, device=device, tokenizer=tokenizer), max_rows, max_len)
+        return cls(load_target(path, dtype=dtype, device=runner.device, tokenizer=tokenizer), runner, max_len)
 
     def start(self, slot: int, token_ids: list[int]) -> None:
         """A request with this prompt (draft ids) took the slot."""
         self.sequences[slot] = DraftSequence(slot, token_ids)
-        self.cache.acquire(slot)
+        self.runner.start(slot)
 
-    @torch.inference_mode()
     def finish(self, slot: int) -> None:
         """The slot's request ended."""
-        if self.sequences.pop(slot, None) is not None:
-            self.cache.release(slot)
+        self.sequences.pop(slot, None)
+        self.runner.finish(slot)
 
     def room(self, sequence: DraftSequence) -> int:
         """Tokens that may be drafted within the draft's own length; the last of them needs no position."""

@@ -66,6 +66,24 @@ class Intersection:
         return out
 
 
+class ReducedVocabulary:
+    """A head over some of the target's ids: row i stands for ``target_of[i]``; the others are never drafted."""
+
+    def __init__(self, target_of: torch.Tensor, target_size: int) -> None:
+        self._target_of, self._target_size = target_of, target_size
+        self._ids: list[int] = target_of.tolist()
+
+    def target_ids(self, draft_ids: Sequence[int]) -> list[int]:
+        """Target ids of rows of the head."""
+        return [self._ids[i] for i in draft_ids]
+
+    def to_target(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits [..., V_draft] over all of the target's ids; -inf where the head has no row."""
+        out = logits.new_full((*logits.shape[:-1], self._target_size), float("-inf"))
+        out[..., self._target_of] = logits
+        return out
+
+
 def intersect(target: Any, draft: Any, target_size: int, draft_size: int) -> Intersection:
     """Match the vocabularies of two transformers tokenizers by the bytes their tokens stand for.
 

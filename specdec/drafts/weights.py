@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,6 +57,11 @@ class Weights:
                 other = self._entries[name][0]
                 raise DraftError(f"{location}: the tensors {other} and {stored} are both read as {name}; remove one")
             self._entries[name] = (stored, entry)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the checkpoint's files lie; None without any."""
+        return next((entry.file.parent for _, entry in self._entries.values()), None)
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries

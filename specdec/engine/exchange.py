@@ -70,8 +70,10 @@ def hand_out(drafts: Drafts, requests: Sequence[Request], wanted: Sequence[int],
             bad = next(token for token in row if not 0 <= token < vocab_size)
             raise EngineError(f"a speculator drafted token {bad}; the target's ids are 0 to {vocab_size - 1}")
         request.drafts = row
-        # a copy: other requests may be drafted for, in the same buffers, before these drafts are verified
-        request.draft_logits = None if drafts.logits is None or not row else drafts.logits[r, : len(row)].clone()
+        request.draft_logits = None if drafts.logits is None or not row else drafts.logits[r, : len(row)]
+        if request.draft_logits is not None and not drafts.logits_stay:
+            # other requests may be drafted for, in the same buffers, before these drafts are verified
+            request.draft_logits = request.draft_logits.clone()
         request.confidences = None if confidences is None else confidences[r][: len(row)]
 
 

@@ -117,7 +117,7 @@ class LLM:
         verifier = verifier or build_verifier(config)
         runner = Runner(self.target, states, verifier, speculator, controller, compiled)
         if speculator is not None:
-            speculator.load(self.target.handle(self.max_model_len, runner.cache))
+            speculator.load(self.target.handle(self.max_model_len, runner.cache, runner.drafts))
         self.engine = Engine(self.target, runner, states, settings.get("seed") or 0, batched)
         self.engine.metrics.labels |= labels(config)
         self.front = Front(self.engine, config)

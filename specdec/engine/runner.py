@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from specdec.drafts.runner import DraftRunner
 from specdec.engine.exchange import draft_laws, hand_out, settled_step
 from specdec.engine.outputs import TokenLogprob
 from specdec.engine.policy.lengths import Widths
@@ -74,6 +75,7 @@ class Runner:
         self.target, self.states, self.verifier = target, states, verifier
         self.speculator, self.controller = speculator, controller
         self.cache = SlotCache(target.layout.num_layers, states.max_num_seqs, states.max_model_len)
+        self.drafts = DraftRunner(self.cache.slots, states.max_model_len, target.device)
         self.times = StepTimes()
         self.max_drafts = 0
         self.schedule = KSchedule(0)

@@ -13,7 +13,7 @@ from specdec.config.findings.render import render_text
 from specdec.engine.policy.controller import DraftController
 from specdec.engine.policy.step_costs import NominalCosts
 from specdec.errors import EngineError
-from specdec.speculators.coupling import emits_own_draws
+from specdec.verify.coupling import emits_own_draws
 from specdec.verify.verifier import Verifier
 
 logger = logging.getLogger(__name__)

@@ -77,17 +77,49 @@ class SlotLayer(CacheLayerMixin):
         return self.cache.capacity
 
 
-class SlotCache(Cache):
-    """Rows of ``capacity`` positions for up to ``max_rows`` requests; ``row_of[slot]`` is a request's row now."""
+class SlotMap:
+    """The row that each slot has now, in every cache that shares the map; rows in use are packed at the front."""
 
-    def __init__(self, num_layers: int, max_rows: int, max_model_len: int) -> None:
+    def __init__(self, max_rows: int) -> None:
         self.max_rows = max_rows
+        self.row_of: dict[int, int] = {}
+        self.caches: list[SlotCache] = []
+
+    def acquire(self, slot: int) -> None:
+        """Give ``slot`` the first free row."""
+        self.row_of[slot] = len(self.row_of)
+        for cache in self.caches:
+            cache.length_of[slot] = 0
+
+    def release(self, slot: int) -> None:
+        """Free the row of ``slot`` and move the last row in use into its place, in every cache."""
+        hole = self.row_of.pop(slot)
+        for cache in self.caches:
+            cache.length_of.pop(slot)
+        last = len(self.row_of)
+        if hole == last:
+            return
+        mover = next(other for other, row in self.row_of.items() if row == last)
+        for cache in self.caches:
+            cache.move(last, hole, cache.length_of[mover])
+        self.row_of[mover] = hole
+
+
+class SlotCache(Cache):
+    """Rows of ``capacity`` positions for up to ``max_rows`` requests; ``row_of[slot]`` is a request's row now.
+
+    Caches that are given the same ``slots`` allocate and move their rows together.
+    """
+
+    def __init__(self, num_layers: int, max_rows: int, max_model_len: int, slots: SlotMap | None = None) -> None:
+        self.slots = slots or SlotMap(max_rows)
+        self.slots.caches.append(self)
+        self.max_rows = self.slots.max_rows
         self.bin = max_model_len  # position that padding is written to
         self.capacity = max_model_len + 1
         self.plan = CachePlan(0, 1, 0, 0)
         self._positions: torch.Tensor | None = None
-        self.row_of: dict[int, int] = {}
-        self.length_of: dict[int, int] = {}  # positions worth moving when a row moves
+        self.length_of = dict.fromkeys(self.slots.row_of, 0)  # positions worth moving when a row moves
         super().__init__(layers=[SlotLayer(self) for _ in range(num_layers)])
 
     def all_positions(self, device: torch.device) -> torch.Tensor:
@@ -96,25 +128,24 @@ class SlotCache(Cache):
             self._positions = torch.arange(self.capacity, device=device)[None]
         return self._positions
 
+    @property
+    def row_of(self) -> dict[int, int]:
+        return self.slots.row_of
+
     def acquire(self, slot: int) -> None:
-        """Give ``slot`` the first free row."""
-        self.row_of[slot] = len(self.row_of)
-        self.length_of[slot] = 0
+        """Give ``slot`` the first free row, here and in the caches that share its slots."""
+        self.slots.acquire(slot)
 
     def release(self, slot: int) -> None:
-        """Free the row of ``slot`` and move the last row in use into its place."""
-        hole = self.row_of.pop(slot)
-        self.length_of.pop(slot)
-        last = len(self.row_of)
-        if hole == last:
-            return
-        mover = next(other for other, row in self.row_of.items() if row == last)
-        length = self.length_of[mover]
+        """Free the row of ``slot``, here and in the caches that share its slots."""
+        self.slots.release(slot)
+
+    def move(self, row: int, hole: int, length: int) -> None:
+        """Copy the first ``length`` positions of a row to another."""
         for layer in self.layers:
             if layer.is_initialized:
-                layer.keys[hole, :, :length] = layer.keys[last, :, :length]
-                layer.values[hole, :, :length] = layer.values[last, :, :length]
-        self.row_of[mover] = hole
+                layer.keys[hole, :, :length] = layer.keys[row, :, :length]
+                layer.values[hole, :, :length] = layer.values[row, :, :length]
 
     def read(self, slot: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values [kv_heads, length, head_dim] of a request in one layer, as views."""

@@ -67,7 +67,7 @@ class Target:
     path: Path | None = None
     keeps_rows: bool = True  # forward takes logits_to_keep
 
-    def handle(self, max_model_len: int, cache: SlotCache | None = None) -> TargetHandle:
+    def handle(self, max_model_len: int, cache: SlotCache | None = None, drafts: Any | None = None) -> TargetHandle:
         """The parts a speculator may share."""
         head = self.model.get_output_embeddings()
         return TargetHandle(
@@ -80,6 +80,7 @@ class Target:
             device=self.device,
             max_model_len=max_model_len,
             tokenizer=self.tokenizer,
+            drafts=drafts,
             kv_cache=cache,
         )
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.causal_lm import DraftLanguageModel, DraftSequence
+from specdec.drafts.runner import DraftRunner
+from specdec.drafts.sampling import DraftRound, DraftSampling
 from specdec.drafts.vocabulary import SharedPrefix, VocabularyMap, intersect
 from specdec.model.accelerate import accelerate, acceleration
 from specdec.model.handle import TargetHandle
 from specdec.speculators.base import BaseSpeculator, Drafts, Step
-from specdec.speculators.coupling import couples_drafts
 from specdec.speculators.history import TokenHistory, committed
-from specdec.verify.drafting import draw_drafts
-
-_PROBABILISTIC = "probabilistic"
-_DEFAULT_MAX_NUM_SEQS = 8
 
 
 class DraftModelSpeculator(BaseSpeculator):
@@ -29,12 +25,9 @@ class DraftModelSpeculator(BaseSpeculator):
     catches up when they want one again. Sequences longer than the draft allows are not drafted for.
     """
 
-    def __init__(self, config: SpeculativeConfig, device: torch.device, req_states: Any | None = None) -> None:
+    def __init__(self, config: SpeculativeConfig, device: torch.device) -> None:
         super().__init__(config, device)
-        self.max_rows = getattr(req_states, "max_num_seqs", None) or config.get("engine.max_num_seqs")
-        sample = config.get("verification.draft_sample_method") or config.get("options.draft_sample_method")
-        self.probabilistic = sample == _PROBABILISTIC
-        self.coupled = couples_drafts(config)
+        self.sampling = DraftSampling(config, device)
         self.history = TokenHistory()
         self.draft: DraftLanguageModel
         self.vocabulary: VocabularyMap
@@ -45,9 +38,8 @@ class DraftModelSpeculator(BaseSpeculator):
         self.draft = DraftLanguageModel.load(
             config.get("draft.model") or config.get("options.model"),
             dtype=config.get("draft.dtype") or target.dtype,
-            device=self.device,
             tokenizer=None if heterogeneous else target.tokenizer,
-            max_rows=self.max_rows or _DEFAULT_MAX_NUM_SEQS,
+            runner=DraftRunner.of(target, config),
             max_len=min(target.max_model_len, config.get("draft.max_model_len") or target.max_model_len),
         )
         model = self.draft.model
@@ -72,66 +64,26 @@ class DraftModelSpeculator(BaseSpeculator):
             if new := self.history.extend(settled):
                 self.draft.sequences[settled.slot].commit(self.vocabulary.to_draft(new))
 
-    def propose(self, batch: Step) -> Drafts:
-        rows, width = batch.host("slots"), self.num_speculative_tokens
+    def propose(self, step: Step) -> Drafts:
+        slots, width = step.host("slots"), self.num_speculative_tokens
+        sequences = [self.draft.sequences[slot] for slot in slots]
         counts = [
-            min(wanted, width, self.draft.room(self.draft.sequences[slot]))
-            for slot, wanted in zip(rows, batch.host("num_drafts"), strict=True)
+            min(wanted, width, self.draft.room(sequence))
+            for wanted, sequence in zip(step.host("num_drafts"), sequences, strict=True)
         ]
-        drafts: list[list[int]] = [[] for _ in rows]
-        stored: list[list[torch.Tensor]] = [[] for _ in rows]
-        sequences = [self.draft.sequences[slot] for slot in rows]
-        self.draft_rounds(batch, sequences, counts, drafts, stored)
-        logits = self._stacked(stored, width)
-        return Drafts.of_lists({"token_ids": drafts}, logits=logits, width=width, device=self.device)
+        starts = [len(self.history.tokens[slot]) for slot in slots]
+        round_ = self.draft.runner.round(self.sampling, step, starts)
+        self.draft_rounds(round_, sequences, counts)
+        return round_.drafts()
 
-    def draft_rounds(
-        self,
-        batch: Step,
-        sequences: Sequence[DraftSequence],
-        counts: Sequence[int],
-        drafts: list[list[int]],
-        stored: list[list[torch.Tensor]],
-    ) -> None:
-        """Append ``counts[r]`` tokens to ``drafts[r]``, and the logits they were drawn from to ``stored[r]``."""
-        for step in range(max(counts, default=0)):
-            active = [r for r, count in enumerate(counts) if count > step]
+    def draft_rounds(self, round_: DraftRound, sequences: Sequence[DraftSequence], counts: Sequence[int]) -> None:
+        """Draw ``counts[r]`` drafts of each request."""
+        for number in range(max(counts, default=0)):
+            active = [r for r, count in enumerate(counts) if count > number]
             logits = self.draft.logits([sequences[r] for r in active])[:, -1]
-            for r, token in zip(active, self.draw(batch, active, logits, step, stored), strict=True):
-                drafts[r].append(token)
+            for r, token in zip(active, self.draw(round_, active, logits, number), strict=True):
                 sequences[r].token_ids += self.vocabulary.to_draft([token])
 
-    def draw(
-        self,
-        batch: Step,
-        rows: Sequence[int],
-        logits: torch.Tensor,
-        step: int,
-        stored: list[list[torch.Tensor]],
-    ) -> list[int]:
-        """Draft number ``step`` of some requests of the batch from the draft's ``logits`` [len(rows), V_draft]."""
-        logits = self.vocabulary.to_target(logits)
-        slots, temperature, seeds = (batch.host(name) for name in ("slots", "temperature", "seeds"))
-        sampled = self.probabilistic or self.coupled
-        drawn = draw_drafts(
-            logits,
-            temperature=[temperature[r] if sampled else 0.0 for r in rows],
-            seeds=[seeds[r] for r in rows],
-            starts=[len(self.history.tokens[slots[r]]) for r in rows],
-            step=step,
-            coupled=self.coupled,
-        )
-        if self.probabilistic and not self.coupled:  # coupled verification looks at no law
-            for row, values in zip(rows, logits, strict=True):
-                stored[row].append(values)
-        return drawn.token_ids.tolist()
-
-    def _stacked(self, stored: list[list[torch.Tensor]], width: int) -> torch.Tensor | None:
-        first = next((values for row in stored for values in row), None)
-        if first is None:
-            return None
-        out = first.new_zeros(len(stored), width, first.shape[-1])
-        for r, row in enumerate(stored):
-            if row:
-                out[r, : len(row)] = torch.stack(row)
-        return out
+    def draw(self, round_: DraftRound, rows: Sequence[int], logits: torch.Tensor, number: int) -> list[int]:
+        """Draft ``number`` of some requests from the draft's ``logits`` [len(rows), V_draft]."""
+        return round_.draw(rows, self.vocabulary.to_target(logits), number)

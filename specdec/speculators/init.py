@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
+from specdec.drafts.network import DraftNetwork
 from specdec.errors import EngineError
 from specdec.speculators.base import BaseSpeculator
+
+T = TypeVar("T")
 
 
 class SpeculatorError(EngineError):
@@ -19,22 +22,38 @@ class SpeculatorError(EngineError):
 
 def load_class(implementation: str, record: str) -> type[BaseSpeculator]:
     """Import ``package.module:Class`` and check that it is a complete ``BaseSpeculator``."""
-    module_name, _, name = implementation.partition(":")
-    where = f"record {record!r} names implementation {implementation!r}"
-    if not module_name or not name:
+    cls: type[BaseSpeculator] = _named(implementation, record, "implementation", BaseSpeculator)  # type: ignore[type-abstract]
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    if missing:
+        raise SpeculatorError(
+            f"record {record!r} names implementation {implementation!r}, which lacks the methods {', '.join(missing)}; "
+            "define them"
+        )
+    return cls
+
+
+def load_network(config: SpeculativeConfig) -> type[DraftNetwork]:
+    """The class of draft network that the record names; raises ``SpeculatorError`` where it cannot be had."""
+    record = config.record
+    if record.draft_model is None:
+        raise SpeculatorError(f"record {record.name!r} names no draft_model; write it as package.module:Class")
+    return _named(record.draft_model, record.name, "draft_model", DraftNetwork)
+
+
+def _named(name: str, record: str, key: str, base: type[T]) -> type[T]:
+    module_name, _, attribute = name.partition(":")
+    where = f"record {record!r} names {key} {name!r}"
+    if not module_name or not attribute:
         raise SpeculatorError(f"{where}; write it as package.module:Class")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise SpeculatorError(f"{where}, but {module_name} cannot be imported: {error}") from error
-    cls = getattr(module, name, None)
+    cls = getattr(module, attribute, None)
     if cls is None:
-        raise SpeculatorError(f"{where}, but {module_name} has no {name}")
-    if not (isinstance(cls, type) and issubclass(cls, BaseSpeculator)):
-        raise SpeculatorError(f"{where}, which is not a subclass of specdec.speculators.base.BaseSpeculator")
-    missing = sorted(getattr(cls, "__abstractmethods__", ()))
-    if missing:
-        raise SpeculatorError(f"{where}, which lacks the methods {', '.join(missing)}; define them")
+        raise SpeculatorError(f"{where}, but {module_name} has no {attribute}")
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        raise SpeculatorError(f"{where}, which is not a subclass of {base.__module__}.{base.__qualname__}")
     return cls
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.causal_lm import DraftSequence
-from specdec.speculators.base import Step
+from specdec.drafts.sampling import DraftRound
 from specdec.speculators.draft_model import DraftModelSpeculator
 from specdec.speculators.init import SpeculatorError
 
@@ -21,8 +20,8 @@ class PardSpeculator(DraftModelSpeculator):
     cache entries of mask tokens are overwritten by the next round.
     """
 
-    def __init__(self, config: SpeculativeConfig, device: torch.device, req_states: Any | None = None) -> None:
-        super().__init__(config, device, req_states)
+    def __init__(self, config: SpeculativeConfig, device: torch.device) -> None:
+        super().__init__(config, device)
         mask = config.get("draft.mask_token_id", config.get("draft.pard_token"))
         if mask is None:
             raise SpeculatorError(
@@ -30,14 +29,7 @@ class PardSpeculator(DraftModelSpeculator):
             )
         self.mask_token_id = int(mask)
 
-    def draft_rounds(
-        self,
-        batch: Step,
-        sequences: Sequence[DraftSequence],
-        counts: Sequence[int],
-        drafts: list[list[int]],
-        stored: list[list[torch.Tensor]],
-    ) -> None:
+    def draft_rounds(self, round_: DraftRound, sequences: Sequence[DraftSequence], counts: Sequence[int]) -> None:
         # rows of one forward need equally many mask tokens
         for count in sorted(set(counts) - {0}):
             active = [r for r, wanted in enumerate(counts) if wanted == count]
@@ -45,6 +37,5 @@ class PardSpeculator(DraftModelSpeculator):
             for sequence in chosen:
                 sequence.drafts = [self.mask_token_id] * (count - 1)
             logits = self.draft.logits(chosen)
-            for step in range(count):
-                for r, token in zip(active, self.draw(batch, active, logits[:, step], step, stored), strict=True):
-                    drafts[r].append(token)
+            for number in range(count):
+                self.draw(round_, active, logits[:, number], number)

@@ -9,9 +9,9 @@ import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.speculators.base import BaseSpeculator, Drafts, Step
-from specdec.speculators.coupling import couples_drafts
 from specdec.speculators.history import TokenHistory, committed
 from specdec.speculators.suffix_tree import Candidate, SuffixTree
+from specdec.verify.coupling import couples_drafts
 
 
 class SuffixSpeculator(BaseSpeculator):

@@ -28,6 +28,11 @@ class DraftLogitsStore:
         """Size of the store once it is in use."""
         return max_requests * k * vocab_size * dtype.itemsize
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes held now."""
+        return 0 if self._logits is None else self._logits.numel() * self._logits.element_size()
+
     def begin(self, slots: Sequence[int]) -> None:
         """Forget the drafts of these slots: a new round, or a new request in the slot."""
         for slot in slots:
@@ -51,6 +56,15 @@ class DraftLogitsStore:
             self._written[slot] = step + 1
         self._logits[list(slots), step] = logits
         self._probs[list(slots), step] = float("nan") if probs is None else probs.double().cpu()
+
+    def laws(self, slots: Sequence[int]) -> torch.Tensor | None:
+        """Logits [R, k, V] of slots, as a view where they are neighbours; None while nothing was written."""
+        if self._logits is None:
+            return None
+        first, count = slots[0], len(slots)
+        if list(slots) == list(range(first, first + count)):
+            return self._logits[first : first + count]
+        return self._logits[list(slots)]
 
     def read(self, slots: Sequence[int], num_drafts: Sequence[int]) -> DenseDraftLogits:
         """Laws of R requests, in the order of ``slots``; rows beyond a request's drafts are unspecified."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from specdec.config.checkpoint.checks.context import CheckContext, finding
 from specdec.config.findings.diagnostics import Diagnostic, Severity
 
 MAX_KEPT_MAP = 1024  # a longer map stays in the checkpoint; the finalized config only says that there is one
+_SURELY = 64  # offsets of so many ids that rise at every step would skip a token between any two: they are target ids
 
 
 def full_vocabulary(context: CheckContext) -> int | None:
@@ -69,35 +70,50 @@ def check_reduced(context: CheckContext) -> Iterator[Diagnostic]:
 
 
 def check_map(context: CheckContext) -> Iterator[Diagnostic]:
-    """``d2t`` holds offsets: target id = draft id + d2t[draft id]; in range, strictly increasing, equal to the set bits of t2d."""
-    offsets, full = context.checkpoint.vocab_map("d2t"), full_vocabulary(context)
+    """``d2t`` against the vocabularies and against ``t2d``."""
+    offsets = context.checkpoint.vocab_map("d2t")
     if offsets is None:
         return
     reduced = context.fact("draft_vocab_size")
     if reduced is not None and len(offsets) != reduced:
         message = f"d2t has {len(offsets)} entries, but draft_vocab_size is {reduced}"
         yield finding("d2t-length", "draft.d2t", message, "use the config.json that was saved with these weights")
+    fault = map_fault(offsets, context.checkpoint.vocab_map("t2d"), full_vocabulary(context))
+    if fault is not None:
+        yield finding(fault[0], "draft.d2t", *fault[1:])
+
+
+def map_fault(
+    offsets: Sequence[int], members: Sequence[int] | None = None, full: int | None = None
+) -> tuple[str, str, str] | None:
+    """Code, message and fix of a bad ``d2t``, or None.
+
+    It holds offsets: target id = draft id + d2t[draft id]; in range, strictly increasing, equal to the set bits of t2d.
+    """
     ids = [i + offset for i, offset in enumerate(offsets)]
     if not ids:
-        return
+        return None
+    marked = None if members is None else [i for i, bit in enumerate(members) if bit]
+    rising = offsets[0] >= 0 and all(b > a for a, b in pairwise(offsets)) and (full is None or offsets[-1] < full)
+    absolute = rising if marked is None else marked == list(offsets) != ids
+    store = "d2t seems to hold absolute ids: store d2t[i] - i"
     if full is not None and (max(ids) >= full or min(ids) < 0):
         worst = max(ids) if max(ids) >= full else min(ids)
         message = f"d2t is read as offsets (target id = draft id + offset) and gives id {worst}, outside the target's {full} ids"
-        absolute = list(offsets) == sorted(set(offsets)) and offsets[0] >= 0 and offsets[-1] < full
-        hint = "d2t seems to hold absolute ids: store d2t[i] - i" if absolute else "export the map again"
-        yield finding("d2t-out-of-range", "draft.d2t", message, hint)
-        return
-    if any(b <= a for a, b in pairwise(ids)):
-        at = next(i for i, (a, b) in enumerate(pairwise(ids)) if b <= a)
-        message = f"d2t maps draft ids {at} and {at + 1} to target ids {ids[at]} and {ids[at + 1]}; they must increase"
-        yield finding("d2t-not-increasing", "draft.d2t", message, "export the map again")
-        return
-    members = context.checkpoint.vocab_map("t2d")
-    if members is not None and [i for i, bit in enumerate(members) if bit] != ids:
+        return "d2t-out-of-range", message, store if absolute else "export the map again"
+    if marked is None and absolute and len(ids) >= _SURELY:
         message = (
-            f"d2t maps to {len(ids)} target ids, and they are not the {sum(map(bool, members))} ids that t2d marks"
+            "d2t rises at every step, so it holds target ids, but it is read as offsets (target id = draft id + offset)"
         )
-        yield finding("d2t-disagrees-with-t2d", "draft.d2t", message, "export both maps again")
+        return "d2t-absolute", message, "store d2t[i] - i"
+    at = next((i for i, (a, b) in enumerate(pairwise(ids)) if b <= a), None)
+    if at is not None:
+        message = f"d2t maps draft ids {at} and {at + 1} to target ids {ids[at]} and {ids[at + 1]}; they must increase"
+        return "d2t-not-increasing", message, "export the map again"
+    if marked is not None and marked != ids:
+        message = f"d2t maps to {len(ids)} target ids, and they are not the {len(marked)} ids that t2d marks"
+        return "d2t-disagrees-with-t2d", message, store if absolute else "export both maps again"
+    return None
 
 
 def draft_to_target(context: CheckContext) -> list[int] | None:
