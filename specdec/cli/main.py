@@ -21,6 +21,7 @@ VERBS = {
     "init": "write a first configuration file",
     "export": "print the flags of another engine for a configuration",
     "generate": "generate text with the embedded engine",
+    "extract": "write a target's hidden states over prompts, to train drafts on",
     "bench": "measure speed and acceptance",
     "tune": "recommend num_speculative_tokens from measured acceptance and costs",
     "serve": "start another engine's server for a configuration",

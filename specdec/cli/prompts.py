@@ -59,7 +59,7 @@ def _prompt(line: str, where: str) -> Any:
             return value["turns"][0]
         for key in ("messages", "prompt_token_ids"):
             if isinstance(value.get(key), list):
-                return {key: value[key]}
+                return {name: value[name] for name in (key, "loss_mask") if name in value}
     raise PromptFileError(
         f"{where}: no prompt; the object needs one of prompt, text, turns, messages, prompt_token_ids"
     )

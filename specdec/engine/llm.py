@@ -193,8 +193,10 @@ class LLM:
         return self.front.submit([self._submission(prompt, sampling_params, use_chat, request_id)])
 
     def close(self) -> None:
-        """End all requests and the engine's thread; nothing can be submitted afterwards."""
+        """End all requests, the engine's thread and the speculator; nothing can be submitted afterwards."""
         self.front.close()
+        if self.speculator is not None:
+            self.speculator.close()
 
     def _params_for(self, prompts: Sequence[Prompt], given: Any) -> list[SamplingParams]:
         if given is None:

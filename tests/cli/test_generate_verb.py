@@ -17,28 +17,6 @@ target: {{model: {folder}, max_model_len: 64, dtype: float32}}
 speculative: {{method: ngram, num_speculative_tokens: 3, prompt_lookup_min: 1, prompt_lookup_max: 2}}
 sampling: {{temperature: 0.0, max_tokens: 12}}
 """
-TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}w7"
-
-
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory):
-    """A random two-layer llama over the words w0..w59, with a chat template that appends w7."""
-    import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=128, initializer_range=0.3, eos_token_id=None,
-        bos_token_id=None, pad_token_id=None,
-    )  # fmt: skip
-    folder = tmp_path_factory.mktemp("checkpoint")
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(60)}, unk_token="w0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=TEMPLATE).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from specdec.config.records.parse import check_records_file
 from specdec.config.schema.checker import check_document, checker_for
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.M | re.S)
 HAND_WRITTEN = [page for page in PAGES if page.name not in ("options.md", "errors.md", "methods.md")]
 

@@ -28,7 +28,13 @@ LARGEST = (
     "num_prefill_lookahead_tokens",
     "num_hash_lookahead_tokens",
 )
-SUMMED = ("draft_weight_bytes", "draft_kv_bytes_per_token", "draft_logits_bytes", "draft_pass_bytes", "draft_round_bytes")
+SUMMED = (
+    "draft_weight_bytes",
+    "draft_kv_bytes_per_token",
+    "draft_logits_bytes",
+    "draft_pass_bytes",
+    "draft_round_bytes",
+)
 SMALLEST = ("max_model_len", "max_num_active_seqs")  # engine limits that speculation may lower
 
 
@@ -94,9 +100,15 @@ def faults_of_list(
 
 
 def disagreements(path: tuple[Step, ...], members: list[SpeculativeConfig], shared: Shared) -> list[Diagnostic]:
-    """Errors for members that want other verification than the first: one verifier judges the drafts of all."""
-    first, found = members[0], []
+    """Errors for members that want other verification than the first: one verifier judges the drafts of all.
+
+    A member that drafts nothing has no say.
+    """
+    judged = [member for member in members if METHOD in member.options]
+    first, found = (judged or members)[0], []
     for i, member in enumerate(members):
+        if METHOD not in member.options:
+            continue
         mode = member.verification[METHOD]
         names = [METHOD, *(n for n in member.options if n.startswith(f"{mode}_"))]
         differs = [n for n in names if member.options.get(n) != first.options.get(n)]
@@ -150,7 +162,7 @@ def combine(
         m.numbers["max_num_draft_seqs"] for m in members if m.numbers.get("max_num_draft_seqs") is not None
     ]
     numbers["max_num_draft_seqs"] = min(limits) if limits else None
-    longest = max(members, key=lambda m: m.num_speculative_tokens)
+    longest = max(members, key=lambda m: (METHOD in m.options, m.num_speculative_tokens))
     captured = sorted({layer for m in members for layer in (m.wiring.get("capture_before_layer") or ())})
     block = {"method": record.name, **options} if len(options) > 1 else options[MEMBERS]
     engine = {**first.engine, **{n: smallest(m.engine.get(n) for m in members) for n in SMALLEST if n in first.engine}}
