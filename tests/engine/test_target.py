@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 
 import pytest
 import torch
@@ -183,6 +186,56 @@ def test_a_gguf_file_is_converted_once(tiny, tmp_path, monkeypatch):
     before = (folder / "model.safetensors").stat().st_mtime_ns
     load_target(path, dtype="float32")
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_damaged_conversion_is_made_again_and_a_full_disk_is_said_as_that(tiny, tmp_path, monkeypatch, caplog):
+    from safetensors import SafetensorError
+
+    from specdec.model.load import gguf as converting
+
+    monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "tiny.gguf"
+    write_gguf(tiny("llama"), path)
+    folder = converting.converted_directory(path, torch.float32)
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    for damage in (
+        lambda: os.truncate(weights, len(whole) // 2),
+        lambda: weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1])),
+        (folder / "config.json").unlink,
+        lambda: (folder / "tokenizer.json").write_text("{}"),
+        (folder / "manifest.json").unlink,
+    ):
+        damage()
+        caplog.clear()
+        assert converting.converted_directory(path, torch.float32) == folder
+        assert "is damaged or not yours; converting again" in caplog.text
+        assert weights.read_bytes() == whole and list(folder.parent.iterdir()) == [folder]
+    caplog.clear()
+    assert converting.converted_directory(path, torch.float32) == folder and caplog.text == ""
+
+    full = (OSError(errno.ENOSPC, "No space left on device"), SafetensorError("I/O error: No space left (os error 28)"))
+    for error in full:
+        monkeypatch.setattr(type(tiny("llama")), "save_pretrained", raising(error))
+        with pytest.raises(
+            TargetError, match=r"tiny\.gguf needs a converted copy: no space is left for .*SPECDEC_CACHE"
+        ):
+            converting.converted_directory(path, torch.bfloat16)
+    monkeypatch.setattr(converting.shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(10, 9, 1))
+    with pytest.raises(TargetError, match=r"no space is left for .*: 0 MB are needed, 0 MB are free"):
+        converting.converted_directory(path, torch.bfloat16)
+    assert list(folder.parent.iterdir()) == [folder]
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "file"))
+    with pytest.raises(TargetError, match=r"needs a converted copy: cannot write the cache .*file"):
+        converting.converted_directory(path)
+
+
+def raising(error):
+    def raise_it(*_, **__):
+        raise error
+
+    return raise_it
 
 
 def write_gguf(model, path):

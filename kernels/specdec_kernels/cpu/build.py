@@ -13,9 +13,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
+
+from specdec_kernels.cache.locks import locked
+from specdec_kernels.cache.manifest import checksum
+from specdec_kernels.cache.places import CacheError, cache_root, cannot_write, is_ours, ready
+from specdec_kernels.cache.scratch import scratch, sweep
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 HEADERS = (
@@ -44,7 +48,7 @@ FLAGS = (
     "-shared",
 )
 
-
+LIMIT = 300.0  # seconds for a compilation, and for waiting for another process's
 _one_build = threading.Lock()
 _compilation: subprocess.Popen[str] | None = None
 
@@ -54,10 +58,8 @@ class NativeUnavailable(RuntimeError):
 
 
 def cache_dir() -> Path:
-    """Where built kernels are kept: ``$SPECDEC_CACHE/cpu``, else ``$XDG_CACHE_HOME/specdec/cpu`` or ``~/.cache/specdec/cpu``."""
-    root = os.environ.get("SPECDEC_CACHE")
-    base = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specdec"
-    return base / "cpu"
+    """Where built kernels are kept; raises ``CacheError``."""
+    return cache_root() / "cpu"
 
 
 def find_compiler() -> str:
@@ -103,9 +105,12 @@ def _stop(compiler: subprocess.Popen[str]) -> None:
 
 
 def build() -> Path:
-    """Compile the kernels, or return the cached library when source, flags, compiler and CPU are the same."""
+    """Compile the kernels, or return the kept library of the same source, flags, compiler and CPU if it is intact."""
     with _one_build:
-        return _build()
+        try:
+            return _build()
+        except CacheError as error:
+            raise NativeUnavailable(str(error)) from error
 
 
 def _build() -> Path:
@@ -113,39 +118,61 @@ def _build() -> Path:
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
     native = "-mcpu=native" if platform.machine().lower() in {"aarch64", "arm64"} else "-march=native"
     sources = [path.read_text(encoding="utf-8") for path in (SOURCE, *map(SOURCE.with_name, HEADERS))]
-    key = "\0".join([*sources, *FLAGS, native, version, _machine()])
-    target = cache_dir() / f"kernels-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
-    if target.exists():
-        return target
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, partial = tempfile.mkstemp(suffix=".so", dir=target.parent)
-    except OSError as error:
-        raise NativeUnavailable(f"cannot write {target.parent}: {error}") from error
-    os.close(handle)
-    try:
-        code, errors = _compile([compiler, *FLAGS, native, str(SOURCE), "-o", partial])
-        if code != 0:
-            raise NativeUnavailable(f"{compiler} failed: {(errors.strip().splitlines() or ['no message'])[0]}")
-        os.replace(partial, target)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NativeUnavailable(f"{compiler} failed: {error}") from error
-    finally:
-        Path(partial).unlink(missing_ok=True)
-    return target
+    key = hashlib.sha256("\0".join([*sources, *FLAGS, native, version, _machine()]).encode()).hexdigest()[:16]
+    folder = ready(cache_dir())
+    sweep(folder)
+    if kept := _kept(folder, key):
+        return kept
+    with locked(folder, LIMIT):
+        if kept := _kept(folder, key):  # another process was faster
+            return kept
+        with scratch(folder) as work:
+            made = work / "kernels.so"
+            code, errors = _compile([compiler, *FLAGS, native, str(SOURCE), "-o", str(made)], work)
+            if code != 0:
+                raise NativeUnavailable(f"{compiler} failed: {_reason(errors)}")
+            try:
+                made.chmod(0o700)
+                final = folder / f"kernels-{key}-{checksum(made)}.so"
+                os.replace(made, final)
+            except OSError as error:
+                raise cannot_write(folder, error) from error
+        return final
 
 
-def _compile(command: list[str]) -> tuple[int, str]:
-    """(exit code, messages) of the compiler."""
-    global _compilation
-    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, text=True, start_new_session=True) as _compilation:
+def _kept(folder: Path, key: str) -> Path | None:
+    """The library of this build whose content is what its name says; others under its name are removed."""
+    for path in sorted(folder.glob(f"kernels-{key}*.so")):
         try:
-            _, errors = _compilation.communicate(timeout=300)
-        except BaseException:
-            _stop(_compilation)
-            raise
-        return _compilation.returncode, errors
+            if path.is_file() and is_ours(path) and path.name == f"kernels-{key}-{checksum(path)}.so":
+                return path
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        except OSError:  # not ours to remove, or gone by now
+            continue
+    return None
+
+
+def _reason(errors: str) -> str:
+    """The line of a compiler's messages that says why."""
+    lines = errors.strip().splitlines() or ["no message"]
+    return next((line for line in lines if "No space left" in line), lines[0])
+
+
+def _compile(command: list[str], work: Path) -> tuple[int, str]:
+    """(exit code, messages) of the compiler, whose own temporary files go to ``work``."""
+    global _compilation
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    own = {"env": {**os.environ, "TMPDIR": str(work)}, "start_new_session": True}
+    try:
+        with subprocess.Popen(command, **pipes, **own, text=True, errors="replace") as _compilation:
+            try:
+                _, errors = _compilation.communicate(timeout=LIMIT)
+            except BaseException:
+                _stop(_compilation)
+                raise
+            return _compilation.returncode, errors
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NativeUnavailable(f"{command[0]} failed: {error}") from error
 
 
 @functools.lru_cache(maxsize=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +10,6 @@ from specdec.config.checkpoint.files.packaged import PACKAGED, packaged_file
 from specdec.errors import TargetError
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pickle", ".pkl")
-
-
-def cache_root() -> Path:
-    """Where converted checkpoints live: ``$SPECDEC_CACHE``, else the user's cache directory."""
-    if given := os.environ.get("SPECDEC_CACHE"):
-        return Path(given).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "specdec"
 
 
 def locate(model: str, revision: str | None = None) -> Path:
