@@ -11,6 +11,7 @@ from torch import nn
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.layers import RMSNorm, Rotary
 from specdec.drafts.network import DraftNetwork
+from specdec.drafts.parts import DraftParts
 from specdec.drafts.shared import decoder_layers, embedding, lm_head, open_draft, vocabulary_map
 from specdec.drafts.weights import Weights
 from specdec.model.handle import TargetHandle
@@ -20,6 +21,7 @@ class EagleHead(DraftNetwork):
     """What heads of all generations share: the pair of embedding and feature that enters, and how they are loaded."""
 
     embed_tokens: nn.Embedding
+    layers: nn.ModuleList
     norm: nn.Module
     lm_head: nn.Linear
     rotary: Rotary
@@ -49,6 +51,12 @@ class EagleHead(DraftNetwork):
         out: torch.Tensor = self.lm_head(self.norm(hidden).to(self.lm_head.weight.dtype))
         return out
 
+    def body(self, **entry: Any) -> DraftParts:
+        """The parts that all heads have; ``entry``: how a pair enters the layers."""
+        norm = None if isinstance(self.norm, nn.Identity) else self.norm
+        windows = [layer.self_attn.facts.window or 0 for layer in self.layers]
+        return DraftParts(self.embed_tokens, self.layers, self.rotary, norm, self.lm_head, windows=windows, **entry)
+
 
 class EagleDraft(EagleHead):
     """``layers(fc([embed(t[P+1]), f[P]]))``, f being the target's state after its final norm. Source: arXiv 2401.15077.
@@ -76,3 +84,6 @@ class EagleDraft(EagleHead):
     def feedback(self, hidden: torch.Tensor, step: int = 0) -> torch.Tensor:
         fed: torch.Tensor = self.norm(hidden)
         return fed
+
+    def parts(self) -> DraftParts:
+        return self.body(join=self.fc, normed_feedback=True)

@@ -10,6 +10,7 @@ from torch import nn
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.eagle import EagleHead
 from specdec.drafts.layers import RMSNorm
+from specdec.drafts.parts import DraftParts
 from specdec.drafts.shared import decoder_layers
 from specdec.drafts.weights import Weights
 from specdec.model.handle import TargetHandle
@@ -69,3 +70,15 @@ class Eagle3Draft(EagleHead):
     def feedback(self, hidden: torch.Tensor, step: int = 0) -> torch.Tensor:
         fed: torch.Tensor = self.norm(hidden) if self.feedback_normed else hidden
         return fed
+
+    def parts(self) -> DraftParts:
+        fused: Any = self.layers[0]
+        return self.body(
+            fc=self.fc,
+            state_norms=[self.input_norm] if self.input_norm is not None else list(self.fc_norm or ()),
+            embed_norm=fused.input_layernorm if fused.normed else None,
+            feature_norm=fused.hidden_norm,
+            beside=True,
+            normed_residual=self.residual_normed,
+            normed_feedback=self.feedback_normed,
+        )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
+from specdec.drafts.native import NativeDraft
+from specdec.drafts.native_check import native_draft
+from specdec.drafts.native_rounds import NativeRounds
 from specdec.drafts.network import DraftNetwork
 from specdec.drafts.pairs import PairBook
 from specdec.drafts.runner import DraftRunner
@@ -57,8 +61,11 @@ class Lane:
         active = [r for r, count in enumerate(counts) if count]
         if not active:
             return round_.drafts()
+        if (native := self.native) is not None:
+            NativeRounds(self, native).chain(round_, active, [counts[r] for r in active])
+            return round_.drafts()
         hidden = self._catch_up([round_.slots[r] for r in active])
-        self._draw(round_, active, self.network.logits(hidden), 0)
+        self.draw(round_, active, self.network.logits(hidden), 0)
         for number in range(1, max(counts)):
             still = [i for i, r in enumerate(active) if counts[r] > number]
             if len(still) < len(active):
@@ -68,8 +75,13 @@ class Lane:
             tokens = [round_.token_ids[r][-1:] for r in active]
             starts = [self.pairs.of[slot].start - 1 + number for slot in slots]
             hidden = self._forward(slots, tokens, features, starts, number)[:, -1]
-            self._draw(round_, active, self.network.logits(hidden, number), number)
+            self.draw(round_, active, self.network.logits(hidden, number), number)
         return round_.drafts()
+
+    @cached_property
+    def native(self) -> NativeDraft | None:
+        """The network in the CPU kernels, made and compared when first asked for; None = its torch modules run."""
+        return native_draft(self.network, self.cache) if self.runner.device.type == "cpu" else None
 
     def begin(self, step: Step) -> tuple[list[int], DraftRound]:
         """Drafts of each request of a step, as far as the draft's own length allows, and their round."""
@@ -79,7 +91,7 @@ class Lane:
         counts = [max(0, min(count, width, room - end)) for count, end in zip(wanted, ends, strict=True)]
         return counts, self.runner.round(self.sampling, step, [end + 1 for end in ends])
 
-    def _draw(self, round_: DraftRound, rows: Sequence[int], logits: torch.Tensor, number: int) -> None:
+    def draw(self, round_: DraftRound, rows: Sequence[int], logits: torch.Tensor, number: int) -> None:
         """Draft ``number`` of the requests ``rows`` from the head's logits [len(rows), V_draft]."""
         if self.vocabulary is None:
             round_.draw(rows, logits, number)

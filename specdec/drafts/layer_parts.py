@@ -42,5 +42,5 @@ def draft_layer_parts(layer: Any, index: int, own_input: bool) -> LayerParts | N
     fits = head_dim % BLOCK == 0 and head_dim <= MAX_HEAD_DIM and kv_heads > 0 and heads % kv_heads == 0
     if activation is None or not fits or len({m.weight.dtype for m in found.values()}) != 1:
         return None
-    scale = float(getattr(attention, "scaling", head_dim**-0.5))
+    scale = float(getattr(attention, "scaling", None) or head_dim**-0.5)
     return LayerParts(norms[0], post, norms[1], norms[2], found, heads, kv_heads, head_dim, scale, activation, index)

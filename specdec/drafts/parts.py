@@ -37,3 +37,13 @@ class DraftParts:
     both_ways: Sequence[bool] = ()  # layers whose rows of one request see each other; empty = none
     context_norm: nn.Module | None = None  # of features that enter keys and values of a context, without the layers
     mask_feature: torch.Tensor | None = None  # [H] the feature of rows without a state
+    blank_token: int = -1  # its embedding is ``blank`` [H]
+    blank: torch.Tensor | None = None
+    markov_embed: nn.Embedding | None = None  # of the draft before a row, whose logits ``markov`` of it is added to
+    markov: nn.Linear | None = None
+    confidence: nn.Linear | None = None  # one score of what the head reads, that the row's draft is accepted
+    confidence_reads_token: bool = False  # and of ``markov_embed`` behind it
+    temperatures: torch.Tensor | None = None  # [K] of those scores
+    walks: bool = (
+        True  # a block's drafts are the best of its logits, plus ``markov``; otherwise only its states are native
+    )

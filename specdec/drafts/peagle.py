@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.eagle3 import Eagle3Draft
 from specdec.drafts.errors import DraftError
+from specdec.drafts.parts import DraftParts
 from specdec.drafts.weights import Weights
 from specdec.model.handle import TargetHandle
 
@@ -36,3 +39,6 @@ class PEagleDraft(Eagle3Draft):
     def placeholder(self) -> torch.Tensor:
         """The feature [1, F] of an undrafted position."""
         return self.features(self.mask_hidden)
+
+    def parts(self) -> DraftParts:
+        return replace(super().parts(), mask_feature=self.placeholder()[0])

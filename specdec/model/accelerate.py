@@ -215,7 +215,13 @@ def _linear_forward(module: nn.Linear, native: NativeLinear) -> Callable[[torch.
             return nn.functional.linear(input, module.weight, module.bias)
         return native(input)
 
+    vars(forward)["native"] = native  # modules are copied with their forwards, and an attribute of theirs could not be
     return forward
+
+
+def native_linear(module: nn.Module) -> NativeLinear | None:
+    """The kernel that an accelerated model runs a linear map in, whose repacked weight others may share."""
+    return getattr(vars(module).get("forward"), "native", None)
 
 
 def _norm_forward(module: nn.Module, native: NativeNorm) -> Callable[[torch.Tensor], torch.Tensor]:

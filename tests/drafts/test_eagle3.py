@@ -215,7 +215,7 @@ def test_refuses_what_does_not_fit(tmp_path: Path, target: Any, change: str) -> 
 @pytest.mark.parametrize(
     ("lie", "code"),
     [
-        ({"head_dim": 16}, "checkpoint-config-vs-weights"),
+        ({"head_dim": 8}, "checkpoint-config-vs-weights"),
         ({"num_attention_heads": 8}, "checkpoint-config-vs-weights"),
         ({"num_hidden_layers": 2}, "checkpoint-config-vs-weights"),
         ({"hidden_size": 64}, "checkpoint-config-vs-weights"),

@@ -14,7 +14,7 @@ from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.config.resolve.resolve import resolve
 
 LAYERS, HIDDEN, VOCAB, REDUCED = 8, 32, 61, 24
-HEADS, KV_HEADS, HEAD_DIM, MLP = 4, 2, 8, 48
+HEADS, KV_HEADS, HEAD_DIM, MLP = 4, 2, 16, 48
 BOUNDARIES = (2, 4, 5)  # the default of all producers for 8 layers
 COMMON = {
     "hidden_size": HIDDEN,

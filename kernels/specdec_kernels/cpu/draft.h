@@ -13,9 +13,12 @@ struct Draft {
   const Linear *fc, *join;  // [H, S] of target states; [H, 2 H]; either may be null
   const float *state_norm, *feature_norm, *embed_norm;  // scales in packed order, null = none
   const void *embed, *mask;  // [ids, H]; [H] the feature of rows without a state
+  const void *blank, *markov_embed;  // [H] replaces the embedding of token `blank_token`, or null; [ids, rank]
+  const Linear* markov;              // [vocab, rank]: what the draft before adds to the logits of a row, or null
+  const float *confidence, *warmth;  // [H + rank] packed: score that a row's draft is accepted; [K] 1 / temperature; null = none
   const int32_t* to_target;  // [vocab], null = the same ids
-  int32_t entry, states, state_chunks, feature_first, normed_residual, normed_feedback, first_empty, pad;
-  float eps_state, eps_feature, eps_embed, none;  // first_empty: the embedding of the pair at position 0 is zero
+  int32_t entry, states, state_chunks, feature_first, normed_residual, normed_feedback, first_empty, blank_token, reads_token, pad;
+  float eps_state, eps_feature, eps_embed, confidence_bias;  // first_empty: the embedding of the pair at position 0 is zero
 };
 
 template <class T> struct Drafting {
@@ -25,8 +28,8 @@ template <class T> struct Drafting {
   Work w;
   Lists all, kept;
   T *features, *x, *residual, *fed;  // [given, H], [M, H], [W, H], [W, H]
-  float* states;
-  Best* parts;
+  float *states, *base;  // [given, S]; [W, vocab] where drafts are chosen one after the other
+  Best* parts;           // [2, threads, W]
   const int32_t* given_before;  // [R] rows with states of the requests before
 
   // Features of the rows that have states: norms of equal chunks, then fc.
@@ -51,9 +54,14 @@ template <class T> struct Drafting {
     return (const T*)R->states[r] + i * R->stride;
   }
 
+  const T* embedded(int token) const {
+    if (D->blank && token == D->blank_token) return (const T*)D->blank;
+    return (const T*)D->embed + (int64_t)token * H;
+  }
+
   // Draft i of the pass before, as a target id.
-  int drafted(int i, int rows, float* prob = nullptr) const {
-    Best best = best_of(parts, nt, rows, i);
+  int drafted(int i, int rows, float* prob = nullptr, int side = 0) const {
+    Best best = best_of(parts + (size_t)side * nt * kept.count, nt, rows, i);
     if (prob) *prob = best.mass > 0 ? 1.0f / best.mass : 0.0f;
     return D->to_target ? D->to_target[best.index] : best.index;
   }
@@ -61,12 +69,11 @@ template <class T> struct Drafting {
   // Row m of `from` through all layers: what leaves the last one for the rows in `to` is in `residual`.
   template <class Token, class Feature> void pass(const Lists& from, const Lists& to, Token token, Feature feature_of) {
     const Stack* S = D->stack;
-    const T* embed = (const T*)D->embed;
     int me = omp_get_thread_num(), behind = D->feature_first ? H : 0;
     auto pair = [&](int m, float* out) {
       bool empty = D->first_empty && from.start[from.request[m]] + m - from.first[from.request[m]] == 0;
       if (empty) memset(out + behind, 0, H * sizeof(float));
-      else packed_input(embed + (int64_t)token(m) * H, D->embed_norm, D->eps_embed, H, out + behind);
+      else packed_input(embedded(token(m)), D->embed_norm, D->eps_embed, H, out + behind);
       packed_input(feature_of(m), D->feature_norm, D->eps_feature, H, out + H - behind);
     };
     auto enter = [&](int m, T* out) {
@@ -85,7 +92,7 @@ template <class T> struct Drafting {
       blocks<T>(*D->join, both, from.count, [&](int m, int n, const vf b[VECS]) { store_block(x + (size_t)m * H + n, b); });
 #pragma omp barrier
     } else {
-      for (int m = me; m < from.count; m += nt) memcpy(x + (size_t)m * H, embed + (int64_t)token(m) * H, H * sizeof(T));
+      for (int m = me; m < from.count; m += nt) memcpy(x + (size_t)m * H, embedded(token(m)), H * sizeof(T));
 #pragma omp barrier
     }
     bool same = from.count == to.count;
@@ -106,6 +113,68 @@ template <class T> struct Drafting {
     }
   }
 
+  // Drafts one after the other, where each shifts the logits of the row behind it; `in`: normed rows.
+  void walk(const Lists& rows, const float* in) {
+    const Linear& l = *D->stack->head;
+    int rank = D->markov->k, W = rows.count, n = R->requests, wide = (l.n + BLOCK - 1) / BLOCK * BLOCK, most = 0;
+    for (int r = 0; r < n; r++) most = std::max(most, R->kept[r]);
+    blocks<T>(l, in, W, [&](int m, int at, const vf b[VECS]) {
+      vf v[VECS];
+      for (int i = 0; i < VECS; i++) v[i] = rounded<T>(b[i]);
+      save_block(base + (size_t)m * wide + at, v);
+    });
+    float* e = kept_scratch.need((size_t)n * (rank + 1));  // of requests that have a row in this column
+    int32_t* row = (int32_t*)(e + (size_t)n * rank);
+    for (int c = 0; c < most; c++) {
+      int count = 0;
+      for (int r = 0; r < n; r++) {
+        if (R->kept[r] <= c) continue;
+        int before = c ? drafted(previous(c - 1, r), width(c - 1), nullptr, (c - 1) % 2) : R->tokens[all.first[r]];
+        packed_input((const T*)D->markov_embed + (int64_t)before * rank, nullptr, 0.0f, rank, e + (size_t)count * rank);
+        row[count++] = rows.first[r] + c;
+      }
+      Best* found = parts + (size_t)(c % 2) * nt * kept.count;
+      Tops<T> tops(count, l.n, R->probs && !D->confidence);
+      blocks<T>(*D->markov, e, count, [&](int m, int at, const vf b[VECS]) {
+        vf v[VECS];
+        read_block(base + (size_t)row[m] * wide + at, v);
+        for (int i = 0; i < VECS; i++) v[i] += rounded<T>(b[i]);
+        tops.add(m, at, v);
+      });
+      for (int m = 0; m < count; m++) found[(size_t)omp_get_thread_num() * count + m] = tops.best(m);
+#pragma omp barrier
+      for (int m = omp_get_thread_num(); m < count; m += nt) {
+        int64_t at = (int64_t)rows.owner[row[m]] * R->width + c;
+        R->ids[at] = drafted(m, count, R->probs ? R->probs + at : nullptr, c % 2);
+        if (R->probs && D->confidence) R->probs[at] = confident(row[m], c, e + (size_t)m * rank);
+      }
+    }
+#pragma omp barrier
+  }
+  int width(int c) const {
+    int count = 0;
+    for (int r = 0; r < R->requests; r++) count += R->kept[r] > c;
+    return count;
+  }
+  int previous(int c, int request) const {
+    int count = 0;
+    for (int r = 0; r < request; r++) count += R->kept[r] > c;
+    return count;
+  }
+
+  // What the confidence head says of a row, given the embedding of the draft before it.
+  float confident(int i, int step, const float* e) const {
+    const Stack* S = D->stack;
+    float* y = lane_scratch.need(H);
+    packed_input(residual + (size_t)i * H, S->norm, S->eps, H, y);
+    float score = D->confidence_bias;
+    for (int j = 0; j < H; j++) score += rounded_one(y[j]) * D->confidence[j];
+    for (int j = 0; D->reads_token && j < D->markov->k; j++) score += e[j] * D->confidence[H + j];
+    if (D->warmth) score *= D->warmth[step];
+    return 1.0f / (1.0f + std::exp(-score));
+  }
+  static float rounded_one(float x) { T t; store(&t, x); return to_float(t); }
+
   // Tops or logits of the rows that left the last layer, and what feeds the next draft.
   void head(const Lists& rows) {
     const Stack* S = D->stack;
@@ -125,13 +194,15 @@ template <class T> struct Drafting {
       if (!D->normed_feedback) memcpy(fed + (size_t)i * H, residual + (size_t)i * H, H * sizeof(T));
     }
     float* in = normed(W, H, w.hn, norm_scratch, norm);
-    if (R->ids) head_tops<T>(*S->head, in, W, R->probs != nullptr, parts);
+    if (R->ids && D->markov) return walk(rows, in);
+    if (R->ids) head_tops<T>(*S->head, in, W, R->probs && !D->confidence, parts);
     else if (R->logits) head_logits<T>(*S->head, in, W, (T*)R->logits);
 #pragma omp barrier
     if (R->ids)
       for (int i = omp_get_thread_num(); i < W; i += nt) {
         int64_t at = (int64_t)rows.owner[i] * R->width + rows.column[i];
         R->ids[at] = drafted(i, W, R->probs ? R->probs + at : nullptr);
+        if (R->probs && D->confidence) R->probs[at] = confident(i, rows.column[i], nullptr);
       }
   }
 };
@@ -147,14 +218,16 @@ template <class T> static void draft(const Draft* D, const Round* R, int nt) {
   int wide = std::max(2 * H, S->layers[0].layer->q.k), later = std::max(0, most - 1);
   size_t room = std::max(M, W), work = work_size(S, room, W, wide), rows = (size_t)(given + M + 2 * W) * H;
   size_t ints = (size_t)n * (4 * (later + 2) + 1) + 4 * ((size_t)M + W + (size_t)later * W);
-  size_t bests = (size_t)nt * W * sizeof(Best) / sizeof(float);
-  float* at = main_scratch.need(work + rows + (projects ? (size_t)given * D->states : 0) + bests + ints);
+  size_t bests = 2 * (size_t)nt * W * sizeof(Best) / sizeof(float);
+  size_t base = D->markov && R->ids ? (size_t)W * ((S->head->n + BLOCK - 1) / BLOCK * BLOCK) : 0;
+  float* at = main_scratch.need(work + rows + (projects ? (size_t)given * D->states : 0) + bests + base + ints);
   Drafting<T> d;
   d.D = D; d.R = R; d.H = H; d.given = given;
   d.w = make_work(S, room, W, wide, at); at += work;
   d.features = (T*)at; d.x = (T*)(at + (size_t)given * H); d.residual = (T*)(at + (size_t)(given + M) * H);
   d.fed = (T*)(at + (size_t)(given + M + W) * H); at += rows;
   d.states = at; if (projects) at += (size_t)given * D->states;
+  d.base = at; at += base;
   d.parts = (Best*)at; at += bests;
   int32_t* numbers = (int32_t*)at;
   int32_t* before = numbers; numbers += n;

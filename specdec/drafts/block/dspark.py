@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from specdec.drafts.block.markov import ConfidenceHead, MarkovWalk, markov_head
+from specdec.drafts.block.markov import ConfidenceHead, MarkovHead, MarkovWalk, markov_head
 from specdec.drafts.block.network import BlockDraft
 from specdec.drafts.block.walk import Walk
 from specdec.drafts.errors import DraftError
+from specdec.drafts.parts import DraftParts
 from specdec.drafts.weights import Weights
 
 _TEMPERATURES = "confidence_head.sts_temperatures"
@@ -47,4 +49,19 @@ class DSparkDraft(BlockDraft):
             self.reads_token,
             self.best,
             self.logit_scale,
+        )
+
+    def parts(self) -> DraftParts:
+        plain = self.best is None and self.logit_scale == 1.0 and not self.softcap
+        head, judge = self.markov_head, self.confidence_head
+        if not plain or not (head is None or type(head) is MarkovHead):
+            return super().parts()
+        return replace(
+            super().parts(),
+            walks=True,
+            markov_embed=None if head is None else head.markov_w1,
+            markov=None if head is None else head.markov_w2,
+            confidence=None if judge is None else judge.proj,
+            confidence_reads_token=self.reads_token,
+            temperatures=getattr(judge, "sts_temperatures", None),
         )

@@ -15,6 +15,7 @@ from specdec.drafts.block.walk import Rows, Walk
 from specdec.drafts.errors import DraftError
 from specdec.drafts.layers import LayerFacts, RMSNorm, Rotary
 from specdec.drafts.network import DraftNetwork
+from specdec.drafts.parts import DraftParts
 from specdec.drafts.weights import Weights
 
 if TYPE_CHECKING:
@@ -147,6 +148,24 @@ class BlockDraft(DraftNetwork):
         logits: torch.Tensor = self.lm_head(hidden)
         logits = logits if self.logit_scale == 1.0 else logits * self.logit_scale
         return torch.tanh(logits / self.softcap) * self.softcap if self.softcap else logits
+
+    def parts(self) -> DraftParts:
+        """Its drafts are native too where they are the best of its logits as they are."""
+        drawn = type(self).walk is BlockDraft.walk and self.logit_scale == 1.0 and not self.softcap
+        return DraftParts(
+            self.embed_tokens,
+            self.layers,
+            self.rotary,
+            self.norm,
+            self.lm_head,
+            getattr(self, "fc", None),
+            windows=[sight.window or 0 for sight in self.sights],
+            both_ways=[not sight.causal for sight in self.sights],
+            context_norm=self.hidden_norm,
+            blank_token=self.mask_token_id,
+            blank=self.mask_embedding,
+            walks=drawn,
+        )
 
     def block_ids(self, anchors: torch.Tensor, rows: int) -> torch.Tensor:
         """Token ids [R, rows] of blocks that start with these anchors [R]."""
