@@ -51,7 +51,7 @@ def compose(given: Given, overrides: Sequence[str], registry: Any | None) -> Com
         checker, problems = checker_of(registry), []
     broken = {d.path for d in given.diagnostics}
     findings = [*given.diagnostics, *problems]
-    start = spell_methods(data, registry)
+    start = checker.known.with_whole_numbers(spell_methods(data, registry))
     sources: Mapping[tuple[Step, ...], Source] = {}
     locate, merged = given.locate, start
     texts, wrong = override_texts(overrides)
@@ -62,7 +62,7 @@ def compose(given: Given, overrides: Sequence[str], registry: Any | None) -> Com
         findings += _check(checker, start, given.locate, broken)
         merged, sources, wrong = apply_overrides(start, texts, checker.known.methods)
         findings += wrong
-        merged = spell_methods(merged, registry)
+        merged = checker.known.with_whole_numbers(spell_methods(merged, registry))
         locate = locator(sources, given.locate)
         if wrong:
             return Composed({}, {}, registry, checker, locate, sources, tuple(unique(findings)), usable=False)

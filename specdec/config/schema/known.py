@@ -138,6 +138,49 @@ class Known:
             data = _with(data, (*path, "method"), method)
         return data
 
+    def with_whole_numbers(self, data: Any) -> Any:
+        """``data`` with ``5.0`` written ``5`` wherever only an integer is meant, so that rules see one type."""
+        if not isinstance(data, dict):
+            return data
+        parts = self._schema.get("properties", {})
+        return {
+            name: self._whole_block(value) if name == SPECULATIVE else self._whole(parts.get(name, {}), value)
+            for name, value in data.items()
+        }
+
+    def _whole_block(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._whole_block(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        method = self.canonical_method(value.get("method"))
+        written = {}
+        for name, item in value.items():
+            if name in self.chains and isinstance(item, list):
+                written[name] = self._whole_block(item)
+                continue
+            # without a method, what any of them reads: an option has one type wherever it is an option
+            owners = [method] if method else self.readers(name)
+            written[name] = self._whole(self.option(owners[0], name), item) if owners else item
+        return written
+
+    def _whole(self, part: Any, value: Any) -> Any:
+        if isinstance(value, str) or not isinstance(part, Mapping):
+            return value
+        part = self.resolve(part)
+        if isinstance(value, float):
+            kinds = part.get("type", ())
+            is_meant = "integer" in ([kinds] if isinstance(kinds, str) else kinds) and "number" not in kinds
+            return int(value) if is_meant and value.is_integer() else value
+        if isinstance(value, list):
+            items = part.get("items", {})
+            inner = items if isinstance(items, list) else [items] * len(value)
+            return [self._whole(p, v) for p, v in zip(inner, value, strict=False)] + value[len(inner) :]
+        if isinstance(value, dict):
+            inner = part.get("properties", {})
+            return {name: self._whole(inner.get(name, {}), item) for name, item in value.items()}
+        return value
+
     def needs_other_records(self, data: Any) -> bool:
         """Whether ``data`` brings records or names a method that this schema does not know."""
         if not isinstance(data, dict):
