@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from specdec.cli.common import OVERRIDE_HELP, print_findings
@@ -16,7 +15,8 @@ EPILOG = f"""{OVERRIDE_HELP}
 examples:
   specdec export vllm run.yaml
   specdec export sglang run.yaml --format yaml
-  specdec export vllm run.yaml --format json --version 0.33
+  specdec export vllm run.yaml --format yaml > vllm.yaml        for: vllm serve --config vllm.yaml
+  specdec export vllm run.yaml --format json --part speculative --version 0.33
 
 exit codes: 0 fine, 1 the engine would refuse or ignore something, 2 a file could not be read"""
 
@@ -30,7 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=("shell", "json", "yaml", "args"),
         default="shell",
-        help="one command line, the engine's settings, or one argument a line (default: shell)",
+        help="one command line, a file of settings, or one argument a line (default: shell)",
+    )
+    parser.add_argument(
+        "--part",
+        choices=("file", "speculative"),
+        default="file",
+        help="for json and yaml: a whole configuration file of the engine, or its speculative settings alone (default: file)",
     )
     parser.add_argument(
         "--version", metavar="X.Y", help="the engine's version (default: the one the tables were made for)"
@@ -54,19 +60,18 @@ def run(args: argparse.Namespace) -> int:
     print_findings(findings, stream=sys.stderr)
     code = exit_code(findings, args.strict)
     if code == 0:
-        print(rendered(result, args.format))
+        print(rendered(result, args.format, args.part))
     return code
 
 
-def rendered(result: object, form: str) -> str:
+def rendered(result: object, form: str, part: str = "file") -> str:
     """The outcome as one shell command, as the engine's settings, or one argument a line."""
     from specdec.config.export import Exported
 
     assert isinstance(result, Exported)
-    if form == "json":
-        return json.dumps(result.settings, indent=2, ensure_ascii=False)
-    if form == "yaml":
-        import yaml
+    settings = result.document if part == "file" else result.settings
+    if form in ("json", "yaml"):
+        from specdec.config.export.encode import json_text, yaml_text
 
-        return yaml.safe_dump(result.settings, sort_keys=False, allow_unicode=True).rstrip()
+        return json_text(settings) if form == "json" else yaml_text(settings)
     return result.shell() if form == "shell" else "\n".join(result.args)

@@ -9,7 +9,7 @@ import pytest
 
 import specdec
 from specdec.config.export import engines, export
-from specdec.config.export.common import tables
+from specdec.config.export.tables import tables
 from specdec.config.records.registry import builtin
 
 
@@ -41,7 +41,7 @@ def test_sglang_counts_the_verify_block(specdec, project):
 
 
 def test_vllm_settings_pasted_back_resolve_to_the_same_config(specdec, project):
-    settings = json.loads(specdec("export", "vllm", "run.yaml", "--format", "json").out)
+    settings = json.loads(specdec("export", "vllm", "run.yaml", "--format", "json", "--part", "speculative").out)
     import specdec as package
 
     first = package.resolve(project / "run.yaml").unwrap()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from specdec.config.export.common import Exported, tables
+from specdec.config.export.common import Exported
+from specdec.config.export.tables import tables
 from specdec.config.final.speculative_config import SpeculativeConfig
 
 __all__ = ["Exported", "engines", "export"]

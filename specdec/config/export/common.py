@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
+from specdec.config.export.encode import Flag, positional, shell, unprintable, words
+from specdec.config.export.tables import in_range, parse_version, tables
+from specdec.config.export.values import unknown_value
 from specdec.config.final.speculative_config import SpeculativeConfig, plain
 from specdec.config.findings.diagnostics import Diagnostic, Severity
 from specdec.config.language.record import OptionSpec
-from specdec.config.read.source import load
 from specdec.config.records.sections import section_fields
 
 MISSING = object()
@@ -26,43 +24,49 @@ class Exported:
 
     engine: str
     command: list[str]
-    args: list[str]
-    settings: dict[str, Any]  # the engine's own form: vLLM's --speculative-config object, SGLang's server arguments
+    flags: list[Flag] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)  # vLLM's --speculative-config object, SGLang's arguments
+    document: dict[str, Any] = field(default_factory=dict)  # a whole configuration file of the engine
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
         return not any(d.severity == "error" for d in self.diagnostics)
 
+    @property
+    def args(self) -> list[str]:
+        """The flags as words of a command."""
+        return words(self.flags)
+
     def shell(self) -> str:
         """One command line, quoted for a POSIX shell, a flag with its value on each line."""
-        words = [shlex.quote(word) for word in [*self.command, *self.args]]
-        lines, line = [], ""
-        for word in words:
-            if word.startswith("--") and line:
-                lines.append(line)
-                line = f"  {word}"
-            else:
-                line = f"{line} {word}".strip() if not line.startswith("  ") else f"{line} {word}"
-        return " \\\n".join([*lines, line])
-
-
-@lru_cache(maxsize=1)
-def tables() -> Mapping[str, Any]:
-    """Flag tables by engine."""
-    data: Mapping[str, Any] = load(Path(__file__).with_name("flags.yaml")).data
-    return data
+        return shell([*self.command, *self.args])
 
 
 def begin(engine: str, config: SpeculativeConfig, version: str | None) -> tuple[Exported, bool]:
     """The launcher and what is to say of the engine's version; False when the engine cannot run the method at all."""
+    table = tables()[engine]
     model = str(config.target.get("model") or config.source.get("target", {}).get("model") or "TARGET")
-    result = Exported(engine, [word.format(model=model) for word in tables()[engine]["launcher"]], [], {})
+    result = Exported(engine, [word.format(model=positional(model)) for word in table["launcher"]])
+    result.document = {table["model_key"]: model}
     result.diagnostics += version_findings(engine, version, config)
+    result.diagnostics += unsafe_values(engine, config)
     refused = refusal(engine, config)
     if refused is not None:
         result.diagnostics.append(refused)
     return result, refused is None
+
+
+def unsafe_values(engine: str, config: SpeculativeConfig) -> list[Diagnostic]:
+    """An error for each text that no command line can carry: one with a line break or another control character."""
+    found = []
+    for section, values in config.source.items():
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            if section in ("target", "engine", "speculative") and unprintable(plain(value)):
+                path = f"{section}.{name}"
+                message = f"{path} holds a line break or another control character, which {tables()[engine]['title']} cannot be told"
+                found.append(finding("export-unsafe-value", "error", path, message, "write it without", config))
+    return found
 
 
 def finding(
@@ -114,6 +118,12 @@ def version_findings(engine: str, version: str | None, config: SpeculativeConfig
     if since is not None and wanted < (parse_version(str(since)) or ()):
         message = f"{title} has {config.method} since {since}, not in {version}"
         found.append(finding("engine-cannot-run", "error", path, message, f"use {title} {since} or newer", config))
+    demand = entry.get("whole_block") if isinstance(entry, Mapping) else None
+    block = config.draft.get("block_size")
+    if demand and in_range(wanted, demand) and block is not None and config.num_speculative_tokens < block:
+        message = f"{title} {version} drafts whole blocks with {config.method}: {block} tokens, not {config.num_speculative_tokens}"
+        at, fix = "speculative.num_speculative_tokens", f"set it to {block}, or use {title} {demand['before']} or newer"
+        found.append(finding("engine-cannot-run", "error", at, message, fix, config))
     if wanted < (parse_version(table["oldest"]) or ()):
         message = f"{title} {version} is older than {table['oldest']}, the first whose flags are known here"
         found.append(finding("engine-version", "error", path, message, f"use {title} {table['tested']}", config))
@@ -132,16 +142,10 @@ def version_findings(engine: str, version: str | None, config: SpeculativeConfig
     return found
 
 
-def parse_version(text: str) -> tuple[int, ...] | None:
-    """``0.33.0`` as (0, 33): the parts that the tables know; None for something else."""
-    parts = text.lstrip("v").split(".")[:2]
-    return tuple(int(part) for part in parts) if parts and all(part.isdigit() for part in parts) else None
-
-
-def section_flags(engine: str, config: SpeculativeConfig) -> tuple[list[str], list[Diagnostic]]:
+def section_flags(engine: str, config: SpeculativeConfig, version: str | None) -> tuple[list[Flag], list[Diagnostic]]:
     """Flags of the target and the engine that a person wrote; an error for one this engine has no flag for."""
     table = tables()[engine]
-    args: list[str] = []
+    args: list[Flag] = []
     found: list[Diagnostic] = []
     for section in ("target", "engine"):
         values: Mapping[str, Any] = config.source.get(section) or {}
@@ -157,19 +161,23 @@ def section_flags(engine: str, config: SpeculativeConfig) -> tuple[list[str], li
                 message = f"{path} is read by the embedded engine and by plan only; it has no flag in {table['title']}"
                 found.append(finding("export-no-flag", "note", path, message, None, config))
                 continue
-            words = flag(engine, spelling, value) if spelling is not MISSING else None
-            if words is None:
+            unknown = unknown_value(engine, name, value, version)
+            if unknown is not None:
+                found.append(finding("export-no-effect", "error", path, f"{path}: {unknown[0]}", unknown[1], config))
+                continue
+            written = flag(engine, spelling, value) if spelling is not MISSING else None
+            if written is None:
                 message = f"{table['title']} has no flag for {path}" + (
                     f" {str(value).lower()}" if spelling is not MISSING else ""
                 )
                 fix = f"remove {name}, or run it elsewhere"
                 found.append(finding("export-no-flag", "error", path, message, fix, config))
             else:
-                args += words
+                args += written
     return args, found
 
 
-def flag(engine: str, spelling: Any, value: Any) -> list[str] | None:
+def flag(engine: str, spelling: Any, value: Any) -> list[Flag] | None:
     """A flag with its value; None when the engine cannot be told this value.
 
     A spelling is a name, or a mapping from ``on`` and ``off`` to the bare flag that says it (null: nothing needs to be said).
@@ -178,12 +186,10 @@ def flag(engine: str, spelling: Any, value: Any) -> list[str] | None:
         word = "on" if value is True else "off" if value is False else None
         if word not in spelling:
             return None
-        return [spelling[word]] if spelling[word] is not None else []
-    if value is True:
-        return [spelling]
-    if value is False:
-        return [spelling.replace("--", "--no-", 1)] if tables()[engine]["negated_flags"] else None
-    return [spelling, value if isinstance(value, str) else json.dumps(plain(value))]
+        return [Flag(spelling[word])] if spelling[word] is not None else []
+    if value is False and not tables()[engine]["negated_flags"]:
+        return None
+    return [Flag(spelling, plain(value))]
 
 
 def sampling_findings(engine: str, config: SpeculativeConfig) -> list[Diagnostic]:

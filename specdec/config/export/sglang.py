@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from specdec.config.export.common import (
     Exported,
@@ -14,8 +13,10 @@ from specdec.config.export.common import (
     sampling_findings,
     section_flags,
     stated,
-    tables,
 )
+from specdec.config.export.encode import Flag, settings
+from specdec.config.export.tables import tables
+from specdec.config.export.values import unknown_value
 from specdec.config.final.speculative_config import SpeculativeConfig
 
 ENGINE = "sglang"
@@ -29,14 +30,13 @@ def export(config: SpeculativeConfig, version: str | None = None) -> Exported:
         return result
     algorithm = config.record.engines[ENGINE]["algorithm"]
     spelling = tables()[ENGINE]["algorithms"][algorithm]
-    args, found = section_flags(ENGINE, config)
-    result.args = [*args, "--speculative-algorithm", algorithm]
+    flags, found = section_flags(ENGINE, config, version)
+    flags.append(Flag("--speculative-algorithm", algorithm))
     if config.options.get("model") is not None and stated(config, "speculative.model"):
-        result.args += ["--speculative-draft-model-path", str(config.options["model"])]
+        flags.append(Flag("--speculative-draft-model-path", str(config.options["model"])))
     tree = config.options.get(TREE)
     units = spelling.get(TREE, {}) if tree else spelling["k"]
-    for name, template in units.items():
-        result.args += [name, fill(template, config)]
+    flags += [Flag(name, int(fill(template, config))) for name, template in units.items()]
     if spelling.get("fixed_k") and stated(config, "speculative.num_speculative_tokens"):
         trained = config.draft.get("block_size")
         if trained is not None and trained != config.num_speculative_tokens:
@@ -56,10 +56,14 @@ def export(config: SpeculativeConfig, version: str | None = None) -> Exported:
         if option.name == TREE:
             continue
         name = spelling["options"].get(option.name)
-        words = flag(ENGINE, name, value) if name is not None else None
-        if words is not None:
-            result.args += words
-        elif value != option.default:
+        kind = spelling.get("values", {}).get(option.name, option.name)
+        if (wrong := unknown_value(ENGINE, kind, value, version)) is not None:
+            found.append(finding("export-no-effect", "error", path, f"{option.name}: {wrong[0]}", wrong[1], config))
+            continue
+        written = flag(ENGINE, name, value) if name is not None else None
+        if written is not None:
+            flags += written
+        elif stated(config, path) and value != option.default:
             _, _, reason = option.engines.get(ENGINE, "").partition(": ")
             message = f"SGLang has no flag for {option.name} with {algorithm}" + (f": {reason}" if reason else "")
             found.append(
@@ -68,7 +72,8 @@ def export(config: SpeculativeConfig, version: str | None = None) -> Exported:
                 )
             )
     result.diagnostics += [*found, *sampling_findings(ENGINE, config)]
-    result.settings = as_settings(result.args)
+    result.flags, result.settings = flags, settings(flags)
+    result.document |= result.settings
     return result
 
 
@@ -83,13 +88,3 @@ def fill(template: str, config: SpeculativeConfig) -> str:
         return str(config.get(f"options.{name}"))
 
     return re.sub(r"\{([\w.+]+)\}", value, template)
-
-
-def as_settings(args: list[str]) -> dict[str, Any]:
-    """Flags as SGLang's server arguments: the form of its YAML configuration file."""
-    settings: dict[str, Any] = {}
-    for index, word in enumerate(args):
-        if word.startswith("--"):
-            following = args[index + 1] if index + 1 < len(args) and not args[index + 1].startswith("--") else True
-            settings[word[2:]] = int(following) if isinstance(following, str) and following.isdigit() else following
-    return settings

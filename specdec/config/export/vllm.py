@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -14,8 +13,10 @@ from specdec.config.export.common import (
     sampling_findings,
     section_flags,
     stated,
-    tables,
 )
+from specdec.config.export.encode import Flag, settings
+from specdec.config.export.tables import tables
+from specdec.config.export.values import unknown_value
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.config.findings.diagnostics import Diagnostic
 
@@ -31,28 +32,31 @@ def export(config: SpeculativeConfig, version: str | None = None) -> Exported:
     result, runs = begin(ENGINE, config, version)
     if not runs:
         return result
-    result.settings = speculative_config(config, result.diagnostics)
-    args, found = section_flags(ENGINE, config)
-    result.args = [*args, tables()[ENGINE]["speculative"], json.dumps(result.settings, separators=(",", ":"))]
+    result.settings = speculative_config(config, result.diagnostics, version)
+    flags, found = section_flags(ENGINE, config, version)
+    result.flags = [*flags, Flag(tables()[ENGINE]["speculative"], result.settings)]
+    result.document |= settings(result.flags)
     result.diagnostics += [*found, *sampling_findings(ENGINE, config)]
     return result
 
 
-def speculative_config(config: SpeculativeConfig, found: list[Diagnostic]) -> dict[str, Any]:
+def speculative_config(
+    config: SpeculativeConfig, found: list[Diagnostic], version: str | None = None
+) -> dict[str, Any]:
     """The ``--speculative-config`` object; appends an error for each option that would have no effect."""
     entry = config.record.engines[ENGINE]
-    settings: dict[str, Any] = {"method": entry["method"]}
+    block: dict[str, Any] = {"method": entry["method"]}
     model = config.options.get("model")
     if model is not None and stated(config, "speculative.model"):
-        settings["model"] = model
-    settings["num_speculative_tokens"] = config.num_speculative_tokens
-    settings.update(entry.get("options") or {})
+        block["model"] = model
+    block["num_speculative_tokens"] = config.num_speculative_tokens
+    block.update(entry.get("options") or {})
     v1, v2 = _runners(config)
     for option, value in chosen_options(config):
         effect = option.engines.get(ENGINE, "read")
         path = f"speculative.{option.name}"
         if effect.startswith(("ignored", "refused")):
-            if not stated(config, path) and value in (None, False, option.default):
+            if not stated(config, path):
                 continue
             word, _, reason = effect.partition(":")
             verb = "silently ignores" if word == "ignored" else "refuses"
@@ -67,6 +71,9 @@ def speculative_config(config: SpeculativeConfig, found: list[Diagnostic]) -> di
                     config,
                 )
             )
+            continue
+        if (wrong := unknown_value(ENGINE, option.name, value, version)) is not None:
+            found.append(finding("export-no-effect", "error", path, f"{option.name}: {wrong[0]}", wrong[1], config))
             continue
         unknown = tables()[ENGINE]["refused_values"].get(option.name, {}).get(value) if isinstance(value, str) else None
         if unknown is not None:
@@ -84,11 +91,11 @@ def speculative_config(config: SpeculativeConfig, found: list[Diagnostic]) -> di
             message = f"vLLM silently ignores {option.name} for {config.method}: its V2 runner, which runs this, never reads it"
             found.append(finding("export-no-effect", "error", path, message, f"remove {option.name}", config))
             continue
-        settings[option.name] = value
+        block[option.name] = value
     if v1 and v2:
         message = f"only vLLM's V1 runner has {', '.join(v1)} and only its V2 runner has {', '.join(v2)}"
         found.append(finding("export-no-effect", "error", "speculative", message, "drop one side", config))
-    return settings
+    return block
 
 
 def _runners(config: SpeculativeConfig) -> tuple[list[str], list[str]]:

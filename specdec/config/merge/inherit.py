@@ -190,10 +190,10 @@ def check_quantization(
     if is_online(chosen.value) or (own is not None and own.value == INHERIT and made_while_loading):
         return []
     message = f"quantization is {chosen.value}, but the draft's weights are not quantized (no quantization_config in its config.json)"
-    fix = "remove it, or name a quantization that is made while loading, such as fp8_online"
+    fix = "remove it, or name a quantization that is made while loading, such as fp8_per_tensor"
     return [Diagnostic("draft-not-quantized", "error", at, message, fix, source)]
 
 
 def is_online(name: Any) -> bool:
-    """Whether a quantization is made while loading, which its name says (``fp8_online``, ``fp8_per_tensor``)."""
+    """Whether a quantization is made while loading, which its name says (``fp8_per_tensor``, ``mxfp8``)."""
     return isinstance(name, str) and (name.endswith("online") or "_per_" in name)

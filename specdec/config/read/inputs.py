@@ -15,6 +15,8 @@ from specdec.config.read.source import MAX_DEPTH, Document, SourceError, load
 
 Locate = Callable[[tuple[Step, ...], bool], Source | None]
 API = Source("api")
+_INT64 = 2**63
+MAX_VALUES = 20_000  # of one configuration
 
 
 @dataclass(frozen=True)
@@ -57,17 +59,43 @@ def _shaped(
     return Given(data, locate, (*problems, *found), folder, document)
 
 
-def plain(value: Any, found: list[Diagnostic], locate: Locate, path: tuple[Step, ...] = ()) -> Any:
-    """A copy made of dicts with text keys, lists and scalars; what cannot be configuration becomes a finding and is dropped."""
+def plain(
+    value: Any,
+    found: list[Diagnostic],
+    locate: Locate,
+    path: tuple[Step, ...] = (),
+    *,
+    above: tuple[int, ...] = (),
+    budget: list[int] | None = None,
+) -> Any:
+    """A copy made of dicts with text keys, lists and scalars; what cannot be configuration becomes a finding and is dropped.
+
+    ``above``: identities of the containers around the value; ``budget``: values that may still be copied.
+    """
+    budget = [MAX_VALUES] if budget is None else budget
+    budget[0] -= 1
+    if budget[0] < 0:
+        if budget[0] == -1:
+            found.append(
+                _refused(path, f"stands behind {MAX_VALUES} other values; no configuration has so many", locate)
+            )
+        return None
     if len(path) > MAX_DEPTH:
         found.append(_refused(path, "is nested too deeply", locate))
         return None
+    if id(value) in above:
+        found.append(_refused(path, "contains itself", locate))
+        return None
+    inside: dict[str, Any] = {"above": (*above, id(value)), "budget": budget}
     if isinstance(value, Mapping):
-        return {str(k): plain(v, found, locate, (*path, str(k))) for k, v in value.items()}
+        return {str(k): plain(v, found, locate, (*path, str(k)), **inside) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(v, found, locate, (*path, i)) for i, v in enumerate(value)]
+        return [plain(v, found, locate, (*path, i), **inside) for i, v in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         found.append(_refused(path, f"is {value}, which is not a finite number", locate))
+        return None
+    if isinstance(value, int) and not -_INT64 <= value < _INT64:
+        found.append(_refused(path, f"is {shown(value)}, which does not fit in 64 bits", locate))
         return None
     if value is None or isinstance(value, (str, int, float, bool)):
         return value

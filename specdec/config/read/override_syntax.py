@@ -13,6 +13,7 @@ from specdec.config.findings.diagnostics import Diagnostic, Source
 from specdec.config.findings.paths import Step, format_path
 from specdec.config.read import scalars
 
+MAX_LENGTH = 2000  # characters of one override
 ROOT_KEYS = ("schema_version", "target", "speculative", "engine", "sampling", "records", "metadata")
 _PLAIN = re.compile(r"^[^\\(){}\[\]'\"$,]*$")  # a value without grammar: our scalar rules apply to it
 
@@ -70,6 +71,9 @@ def parse_override(text: str, sweep: bool = False) -> tuple[Parsed | None, Diagn
     """The override, or what is wrong with it; several values (``a=1,2``) are wrong unless ``sweep``."""
     if not isinstance(text, str):
         return None, _wrong(str(text), "an override is a text such as speculative.num_speculative_tokens=4", None)
+    if len(text) > MAX_LENGTH:  # Hydra's grammar takes seconds over a long list
+        problem = f"the override has {len(text)} characters; allowed: {MAX_LENGTH}"
+        return None, _wrong(f"{text[:60]}...", problem, "write the value in the file")
     try:
         found = _parser().parse_override(text)
         swept = found.value_type is not None and found.is_sweep_override()

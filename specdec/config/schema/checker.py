@@ -41,7 +41,7 @@ class Checker:
         """
         place = locate or (lambda path, key: None)
         found: dict[tuple[str, str], Diagnostic] = {}
-        data = self.known.with_known_methods(data)
+        data = self.known.with_whole_numbers(self.known.with_known_methods(data))
         for error in violations(self.schema, data, self.schema):
             for diagnostic in self._diagnose(error, data, place, partial):
                 if not any(diagnostic.path == s for s in skip):

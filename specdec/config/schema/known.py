@@ -9,6 +9,7 @@ from typing import Any
 from specdec.config.findings.paths import Step
 
 SPECULATIVE = "speculative"
+INT64 = 2.0**63
 METHOD_PREFIX = "method_"  # definitions/method_<record>
 
 
@@ -171,7 +172,7 @@ class Known:
         if isinstance(value, float):
             kinds = part.get("type", ())
             is_meant = "integer" in ([kinds] if isinstance(kinds, str) else kinds) and "number" not in kinds
-            return int(value) if is_meant and value.is_integer() else value
+            return int(value) if is_meant and value.is_integer() and abs(value) < INT64 else value
         if isinstance(value, list):
             items = part.get("items", {})
             inner = items if isinstance(items, list) else [items] * len(value)

@@ -14,7 +14,7 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pickle", ".pkl")
 
 def locate(model: str, revision: str | None = None) -> Path:
     """A directory or .gguf file for ``model``; raises ``TargetError`` that says what was looked for."""
-    path = Path(model).expanduser()
+    path = _expanded(model)
     if path.is_dir():
         _check_directory(path)
         return path
@@ -37,11 +37,20 @@ def locate(model: str, revision: str | None = None) -> Path:
 
 def locate_folder(name: str) -> Path:
     """A directory, or the snapshot of a hub id in the local cache, whatever it holds."""
-    path = Path(name).expanduser()
+    path = _expanded(name)
     found = path if path.is_dir() else _hub_snapshot(name, None)
     if found is None:
         raise TargetError(f"{name!r} is neither a directory nor a hub id in the local cache")
     return found
+
+
+def _expanded(name: str) -> Path:
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (OSError, ValueError, RuntimeError) as error:  # the home of nobody, a NUL byte, half a character
+        raise TargetError(f"{name[:80]!r} is no path: {error}") from None
+    return path
 
 
 def _hub_snapshot(model: str, revision: str | None) -> Path | None:

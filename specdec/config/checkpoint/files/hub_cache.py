@@ -11,7 +11,8 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 def looks_like_hub_id(text: str) -> bool:
     """``org/name``: one slash, no file suffix of a checkpoint, not a relative path."""
-    return bool(_HUB_ID.fullmatch(text)) and not text.endswith((".gguf", ".json", ".safetensors"))
+    is_file = text.endswith((".gguf", ".json", ".safetensors"))
+    return bool(_HUB_ID.fullmatch(text)) and not is_file and not text.startswith("~")
 
 
 def cached_snapshot(repo: str, revision: str = "main") -> Path | None:

@@ -51,11 +51,11 @@ def load_checkpoint(
 
 
 def _local_path(location: str | Path, revision: str) -> Path | None:
-    path = Path(location).expanduser()
     try:
+        path = Path(location).expanduser()
         if path.exists():
             return path
-    except (OSError, ValueError):  # too long, or a NUL byte
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL byte or half a character, or the home of nobody
         return None
     if packaged := packaged_file(str(location)):
         return packaged
