@@ -69,13 +69,13 @@ def run(args: argparse.Namespace) -> int:
 
 def resolve_extraction(items: Sequence[str], output: str) -> Resolution | None:
     """The configuration with the speculator that writes hidden states; None after a message for several files."""
-    from specdec.cli.resolving import resolve_one
+    from specdec.cli.resolving import default_config, resolve_one
     from specdec.config.schema.checker import all_records
 
     files, overrides = split_arguments(items)
     registry = all_records()
     name = next(name for name, record in registry.records.items() if not record.capabilities.get(DRAFTS, True))
-    block = block_of(files[0]) if len(files) == 1 else None
+    block = block_of(files[0] if files else str(default_config()))
     if isinstance(block, list):
         print(f"specdec extract: error: {files[0]} lists a chain; take a file with one method or none", file=sys.stderr)
         return None

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from specdec.cli.extract import resolve_extraction
+
 RUN = """schema_version: 1
 target: {{model: {folder}, max_model_len: 64, dtype: float32}}
 speculative: {{method: ngram, num_speculative_tokens: 3, prompt_lookup_min: 1, prompt_lookup_max: 2}}
@@ -153,3 +155,9 @@ def test_a_killed_run_loses_at_most_what_it_was_writing(extract, run_file, tmp_p
     for row in rows:
         assert row["input_ids"] == held[Path(row["file"]).stem]["token_ids"].tolist()
         assert row["input_ids"][:2] == [row["index"] % 50 + 1, row["index"] % 7 + 1]
+
+
+def test_without_a_file_the_packaged_default_gives_the_target():
+    config = resolve_extraction(["sampling.max_tokens=3"], "some/folder").unwrap()
+    assert (config.record.capabilities["proposes_draft_tokens"], config.options.output_dir) == (False, "some/folder")
+    assert config.target.model == "SmolLM2-135M-Instruct" and config.sampling.max_tokens == 3

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from state_heads import fitted, medusa_weights, mlp_weights, trajectory
 
 import specdec
 from specdec.engine.llm import LLM
@@ -21,57 +22,10 @@ PROMPTS = [[5, 6, 7, 5, 6, 7, 5, 6], [41], [9, 9, 9, 9, 9, 9, 9], list(range(1, 
 METHODS = ["medusa", "mlp_speculator"]
 
 
-def trajectory(model: Any) -> tuple[list[list[int]], torch.Tensor, torch.Tensor]:
-    """The greedy texts of the prompts; states [n, H] within them and the K + 1 tokens [n, K + 1] behind each."""
-    texts, states, following = [], [], []
-    with torch.inference_mode():
-        for prompt in PROMPTS:
-            ids = model.generate(torch.tensor([prompt]), max_new_tokens=LENGTH + K, do_sample=False, pad_token_id=0)[0]
-            hidden = model(ids[None], output_hidden_states=True).hidden_states[-1][0]
-            texts.append(ids.tolist()[: len(prompt) + LENGTH])
-            for position in range(len(prompt) - 1, len(ids) - K - 1):
-                states.append(hidden[position])
-                following.append(ids[position + 1 : position + K + 2])
-    return texts, torch.stack(states), torch.stack(following)
-
-
-def fitted(states: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Head weights [V, H'] whose argmax on these states is mostly these tokens."""
-    target = torch.nn.functional.one_hot(tokens, V).float()
-    gram = states.T @ states + 1e-3 * torch.eye(states.shape[1])
-    return torch.linalg.solve(gram, states.T @ target).T.contiguous()
-
-
-def medusa_weights(states: torch.Tensor, following: torch.Tensor) -> dict[str, torch.Tensor]:
-    torch.manual_seed(3)
-    tensors = {}
-    for i in range(K):
-        weight, bias = torch.randn(H, H) * 0.1, torch.randn(H) * 0.1
-        x = states + torch.nn.functional.silu(states @ weight.T + bias)
-        tensors |= {f"{i}.0.linear.weight": weight, f"{i}.0.linear.bias": bias}
-        tensors[f"{i}.1.weight"] = fitted(x, following[:, i + 1]) * 8
-    return tensors
-
-
-def mlp_weights(states: torch.Tensor, following: torch.Tensor, inner: int = 48) -> dict[str, torch.Tensor]:
-    """Every weight random but the heads, which are fitted to what the steps make of the texts."""
-    torch.manual_seed(4)
-    ratio = math.sqrt((1 - 0.5 ** (1 / K)) * inner / 2) / 0.5 ** (0.5 / K)
-    tensors, s = {}, states
-    for i in range(K):
-        emb, proj = torch.randn(V, inner) * 0.2, torch.randn(inner, s.shape[1]) * 0.2
-        s = s @ proj.T + ratio * emb[following[:, i]]
-        s = torch.nn.functional.gelu(s * torch.rsqrt(s.pow(2).mean(-1, keepdim=True) + 1e-6))
-        named = {"emb": emb, "proj": proj, "ln": torch.ones(inner), "head": fitted(s, following[:, i + 1]) * 8}
-        tensors |= {f"speculator.{name}.{i}.weight": tensor for name, tensor in named.items()}
-        tensors[f"speculator.ln.{i}.bias"] = torch.zeros(inner)
-    return tensors
-
-
 @pytest.fixture(scope="module")
 def target(tiny_llama):
     model, place = tiny_llama(0)
-    return model, place, *trajectory(model)
+    return model, place, *trajectory(model, PROMPTS, LENGTH, K)
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +180,7 @@ def test_a_reduced_vocabulary_drafts_target_ids(target, checkpoints, tmp_path, w
     tensors = {}
     for i in range(K):
         tensors[f"blocks.{i}.layers.0.weight"] = torch.zeros(H, H)
-        tensors[f"lm_heads.{i}.weight"] = fitted(states, following[:, i + 1])[ids]
+        tensors[f"lm_heads.{i}.weight"] = fitted(states, following[:, i + 1], V)[ids]
     config = {"model_type": "medusa", "hidden_size": H, "vocab_size": V, "num_heads": K, "truncated_vocab_size": 12}
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file({**tensors, "token_map": ids}, tmp_path / "model.safetensors")

@@ -145,6 +145,9 @@ class SpeculatorRecord:
     capability_rules: tuple[CapabilityRule, ...] = ()  # evaluated in order, the last that holds wins
     reasons: Mapping[str, str] = field(default_factory=dict)  # capability -> why it is off, for messages
     accepts: str | None = None  # CEL boolean: named explicitly, it may run a checkpoint that declares something else
+    expected_acceptance: tuple[
+        Mapping[str, Any], ...
+    ] = ()  # published figures: target, prompts, tokens_per_round, source
     fallback: bool = False  # its `declares` counts only when no other record's holds, and never contradicts a method
     origin: str = "built in"  # which file or package brought the record
     source: Source | None = None

@@ -41,7 +41,7 @@ class Merged:
 
 
 DRAFTED = "num_speculative_tokens"  # the one option that every speculator has
-OWN = ("title", "summary", "references", "status", "since", "aliases", "specializes")
+OWN = ("title", "summary", "references", "status", "since", "aliases", "specializes", "expected_acceptance")
 SHARED = (
     "guarantee", "implementation", "draft_model", "engines", "capabilities", "defaults", "derive", "hash_factors",
     "resources", "compatibility",

@@ -84,6 +84,7 @@ def make_record(name: str, merged: Merged, source: Source, origin: str) -> Specu
         title=own.get("title", name),
         summary=own.get("summary", ""),
         references=tuple(own.get("references") or ()),
+        expected_acceptance=tuple(own.get("expected_acceptance") or ()),
         status=own.get("status", "stable"),
         since=str(own.get("since", "0.1")),
         guarantee=shared.get("guarantee", "lossless"),
