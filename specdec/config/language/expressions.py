@@ -31,7 +31,7 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
 _UNKNOWN = re.compile(r"undeclared reference to '([^']*)'")
-_ABSENT = ("No value with name", "Key not found in map", "no such key")
+_ABSENT = ("No value with name", "Key not found in map", "no such key", "no tensor")
 
 
 class ExpressionError(ValueError):

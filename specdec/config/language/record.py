@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,6 +10,10 @@ from typing import Any, Literal
 from specdec.config.findings.diagnostics import Source
 
 Status = Literal["stable", "beta", "deprecated"]
+SAVED_TOGETHER = (
+    "use the config.json that was saved with these weights"  # the fix of a rule about tensors that has none
+)
+_ABOUT_TENSORS = re.compile(r"\b(?:has_tensor|tensor_dim|tensor_count|tensor_last)\(")
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,11 @@ class RuleSpec:
     fix: str | None = None
     code: str = ""  # diagnostic code; the id unless several rules report the same kind of fault
     source: Source | None = None
+
+    @property
+    def about_tensors(self) -> bool:
+        """It asks for tensors of the draft, so it reads facts only and is judged where the checkpoint is inspected."""
+        return any(_ABOUT_TENSORS.search(text) for text in (self.when or "", self.check))
 
 
 @dataclass(frozen=True)

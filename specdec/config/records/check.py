@@ -147,9 +147,6 @@ def _expressions(raw: Mapping[str, Any], path: _Path) -> Iterator[tuple[_Path, s
     for name, entry in (raw.get("compatibility") or {}).items():
         if "when" in entry:
             yield (*path, "compatibility", name, "when"), entry["when"], "bool"
-    tensors = (raw.get("checkpoint") or {}).get("tensors") or {}
-    for name, expression in (tensors.get("required_unless") or {}).items():
-        yield (*path, "checkpoint", "tensors", "required_unless", name), expression, "bool"
     yield from _rule_expressions((raw.get("rules") or {}).get("define") or (), (*path, "rules", "define"))
 
 

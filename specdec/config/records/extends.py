@@ -133,6 +133,9 @@ def _entries(
         base = entries.get(key)
         entries[key] = Entry(deep_merge(base.raw, entry.raw), entry.source) if base else entry
     for i, name in enumerate(section.get("drop") or ()):
+        if name in sets and name not in entries:
+            entries = {key: entry for key, entry in entries.items() if key not in sets[name]}
+            continue
         if name not in entries:
             source = text.source((*path, "drop", i))
             raise RecordError("unknown-entry", f"there is no {name!r} to drop", source, "remove this line")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from specdec.config.findings.diagnostics import Diagnostic, Source
 from specdec.config.language.record import (
+    SAVED_TOGETHER,
     Alias,
     CapabilityRule,
     FactSpec,
@@ -204,7 +206,7 @@ def _rewrite(entry: Entry) -> RewriteSpec:
 def make_rule(name: str, entry: Entry) -> RuleSpec:
     """A rule as written; its code is its id unless it names one."""
     raw = entry.raw
-    return RuleSpec(
+    rule = RuleSpec(
         id=name,
         check=raw.get("check", "true"),
         at=raw.get("at", "speculative"),
@@ -215,6 +217,7 @@ def make_rule(name: str, entry: Entry) -> RuleSpec:
         code=raw.get("code", name),
         source=entry.source,
     )
+    return replace(rule, fix=SAVED_TOGETHER) if rule.about_tensors and rule.fix is None else rule
 
 
 def _alias(name: str, raw: Mapping[str, Any] | None) -> Alias:

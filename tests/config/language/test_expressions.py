@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from specdec.config.language.expressions import MISSING, ExpressionError, Scope, option_type, placeholders, shown
+from specdec.config.language.functions import tensors
 from specdec.config.language.record import OptionSpec
 from specdec.config.records.registry import builtin
 
@@ -135,3 +136,27 @@ def test_every_expression_of_every_record_compiles() -> None:
         for expression in filter(None, (record.declares, record.accepts)):
             assert registry.identity_scope.compile(expression).type == "bool"
     assert count > 1000
+
+
+SHAPES = {"layers.0.q.weight": (8, 4), "layers.1.q.weight": (8, 4), "layers.1.k.weight": (2, 4), "fc.weight": (4, 12)}
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("tensor_dim('fc.weight', 1)", 12),
+        ("tensor_dim('fc.weight', 2)", MISSING),
+        ("tensor_dim('fc.bias', 0)", MISSING),
+        ("tensor_dim('fc.bias', 0) == 4 || true", True),
+        ("has_tensor('fc.weight')", True),
+        ("has_tensor('fc.bias')", False),
+        (r"tensor_count(r'^layers\.(\d+)\.')", 2),
+        ("tensor_count('^layers')", 3),
+        (r"tensor_last(r'^layers\.(\d+)\.')", 1),
+        (r"tensor_last(r'^blocks\.(\d+)\.')", -1),
+    ],
+)
+def test_tensors_are_asked_by_name(expression: str, value: object) -> None:
+    with tensors(SHAPES):
+        assert Scope({}).evaluate(expression, {}) == value
+    assert Scope({}).evaluate(expression, {}) is (MISSING if "true" not in expression else True)  # nothing is known

@@ -17,6 +17,7 @@ from specdec.config.checkpoint.checks import (
     vocab,
 )
 from specdec.config.checkpoint.checks.context import CheckContext, finding
+from specdec.config.checkpoint.checks.tensor_rules import check_tensors
 from specdec.config.checkpoint.facts.canonical import in_speculators_format, read_facts
 from specdec.config.checkpoint.facts.rewrites import matches, rewrite
 from specdec.config.checkpoint.facts.target_facts import default_aux_layers, read_target_facts, record_facts
@@ -35,24 +36,15 @@ CHECKS: tuple[Check, ...] = (
     vocab.check_sizes,
     vocab.check_reduced,
     vocab.check_map,
-    tensor_checks.check_shapes,
-    tensor_checks.check_flags,
     tensor_checks.check_layers,
     tensor_checks.check_heads,
-    tensor_checks.check_required,
-    tensor_checks.check_forbidden,
     training.check_training,
     rope.check_rope,
     rope.check_rope_type,
     agreement.check_agreement,
     module_checks.check_counts,
-    module_checks.check_modules,
     unknown_keys.check_unknown,
 )
-
-
-# What a checkpoint that holds target and draft can still get wrong.
-INSIDE_TARGET: tuple[Check, ...] = (module_checks.check_modules,)
 
 
 @dataclass(frozen=True)
@@ -102,7 +94,8 @@ def inspect_draft(
     findings += _default_layers(context, facts, default_aux_layers(registry, target, target_facts))
     try:
         _compare_tokenizers(context, target, facts)
-        for check in INSIDE_TARGET if same else CHECKS:
+        findings += check_tensors(context, registry.scope(record.name), same)
+        for check in () if same else CHECKS:
             findings += check(context)
         if not same:
             facts |= module_checks.corrected_facts(context)

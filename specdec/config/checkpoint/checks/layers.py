@@ -79,23 +79,33 @@ def check_ids(context: CheckContext) -> Iterator[Diagnostic]:
     if rule is None or found is None:
         return
     ids, layers, at = found.value, context.target("num_hidden_layers"), context.at(rule["fact"])
-    read_as = (
-        f" (read as {found.origin.inputs[0]})" if found.origin.kind == "checkpoint" and found.origin.inputs else ""
-    )
-    if any(b <= a for a, b in pairwise(ids)):
-        yield finding(
-            "layer-ids-not-increasing", at, f"the layer ids {ids} must increase strictly", "correct the config.json"
-        )
+    rises = all(b > a for a, b in pairwise(ids))
     outside = [i for i in ids if i < 0 or (layers is not None and i > layers)]
-    if outside:
-        limit = (
-            f"the target has {layers} layers, so boundaries run from 0 to {layers}"
-            if layers is not None
-            else "ids start at 0"
-        )
-        message = f"boundary {outside[0]}{read_as} is out of range: {limit}"
-        yield finding("layer-id-out-of-range", at, message, FIX)
+    off = rule.get("unless")
+    if not ids and not (off and context.fact(off["fact"]) == off["equals"]):
+        message = f"{at.removeprefix('draft.')} is an empty list, so the draft would read no state of the target"
+        yield finding("layer-ids-empty", at, message, "name the layers it was trained with")
+    elif found.origin.kind == "derived" and (outside or not rises):
+        message = f"the draft names no target layers, and our guess, {len(ids)} boundaries {ids}, does not fit a target of {layers} layers"
+        fix = f"set {rule['pin']} in the draft's config.json to what it was trained with"
+        yield finding("layer-ids-not-increasing" if not rises else "layer-id-out-of-range", at, message, fix)
+    else:
+        yield from _check_stated(context, found, at, rises, outside)
     yield from _check_depth(context, layers)
+
+
+def _check_stated(
+    context: CheckContext, found: Found, at: str, rises: bool, outside: Sequence[int]
+) -> Iterator[Diagnostic]:
+    ids, layers = found.value, context.target("num_hidden_layers")
+    inputs = found.origin.inputs if found.origin.kind == "checkpoint" else ()
+    read_as = f" (read as {inputs[0]})" if inputs else ""
+    if not rises:
+        message = f"the layer ids {ids} must increase strictly"
+        yield finding("layer-ids-not-increasing", at, message, "correct the config.json")
+    if outside:
+        limit = f"the target has {layers} layers, so boundaries run from 0 to {layers}" if layers else "ids start at 0"
+        yield finding("layer-id-out-of-range", at, f"boundary {outside[0]}{read_as} is out of range: {limit}", FIX)
 
 
 def _check_depth(context: CheckContext, layers: int | None) -> Iterator[Diagnostic]:

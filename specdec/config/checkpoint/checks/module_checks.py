@@ -8,24 +8,8 @@ from typing import Any
 
 from specdec.config.checkpoint.checks.context import CheckContext, finding
 from specdec.config.checkpoint.checks.tensor_checks import MISMATCH
-from specdec.config.checkpoint.facts.keys import find
 from specdec.config.checkpoint.facts.tensor_names import layer_count
 from specdec.config.findings.diagnostics import Diagnostic, Found, Origin, Severity
-
-
-def check_modules(context: CheckContext) -> Iterator[Diagnostic]:
-    """``modules``: fine-tuned exports often keep the count in the config and drop the modules from the weights."""
-    rule = context.rules.get("modules")
-    count = context.fact(rule["fact"]) if rule else None
-    if rule is None or not count or not context.listing_is_whole:
-        return
-    layers = find(context.checkpoint.config, "num_hidden_layers")
-    beyond = layers is not None and isinstance(layers[1], int) and layer_count(context.shapes or {}) > layers[1]
-    if beyond or any(re.search(rule["named"], name) for name in context.shapes or ()):
-        return
-    at = context.at(rule["fact"])
-    message = f"{at.removeprefix('draft.')} is {count}, but the weights hold no such module (no tensor name has {rule['named']})"
-    yield finding(MISMATCH, at, message, "use weights that were saved with their MTP modules, or another speculator")
 
 
 def stored_counts(context: CheckContext) -> dict[str, int]:

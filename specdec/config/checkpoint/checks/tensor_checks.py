@@ -1,10 +1,8 @@
-"""Contradictions between a draft's config and its tensors, by the rules that its record states."""
+"""What a draft's heads, layers and shared weights look like, beside the rules that its record states."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import prod
-from typing import Any
 
 from specdec.config.checkpoint.checks.context import CheckContext, finding
 from specdec.config.checkpoint.facts.tensor_names import layer_count
@@ -13,82 +11,16 @@ from specdec.config.findings.diagnostics import Diagnostic, Found, Origin
 MISMATCH = "checkpoint-config-vs-weights"
 
 
-def check_shapes(context: CheckContext) -> Iterator[Diagnostic]:
-    """``shapes``: an axis of a tensor must equal the product of facts (or numbers)."""
-    for rule in (context.rules.get("shapes") or ()) if context.shapes else ():
-        shape = (context.shapes or {}).get(rule["tensor"])
-        factors = [part if isinstance(part, int) else context.fact(part) for part in rule["equals"]]
-        if shape is None or None in factors or rule.get("axis", 0) >= len(shape):
-            continue
-        actual, expected = shape[rule.get("axis", 0)], prod(factors)
-        if actual == expected:
-            continue
-        at = context.at(rule.get("at", next(part for part in rule["equals"] if isinstance(part, str))))
-        arithmetic = " x ".join(f"{_word(part)} {value}" for part, value in zip(rule["equals"], factors, strict=True))
-        message = f"{arithmetic} gives {expected}, but {rule['tensor']} has shape {list(shape)} ({actual} where {expected} is needed)"
-        if len(factors) == 1:
-            message = f"the config says {arithmetic}, but {rule['tensor']} has shape {list(shape)}: {actual}"
-        fix = rule.get("fix", "use the config.json that was saved with these weights")
-        yield finding(rule.get("code", MISMATCH), at, message, fix)
-
-
-def check_flags(context: CheckContext) -> Iterator[Diagnostic]:
-    """``flags``: a fact is true exactly when its tensor is stored."""
-    flags: Mapping[str, str | None] = context.rules.get("flags") or {}
-    for fact, tensor in flags.items() if context.shapes is not None else ():
-        if tensor is None:
-            continue
-        stored, flag = tensor in (context.shapes or {}), bool(context.fact(fact))
-        key = context.at(fact).removeprefix("draft.")
-        if stored and not flag:
-            how = f"{key} is false" if context.stated(fact) else f"the config has no {key}"
-            message = f"the weights hold {tensor}, but {how}, so it would not be used"
-            yield finding(MISMATCH, context.at(fact), message, f"set {key}: true in the config.json")
-        elif flag and not stored and context.stated(fact):
-            message = f"{key} is true, but the weights hold no {tensor}"
-            yield finding(
-                MISMATCH, context.at(fact), message, f"set {key}: false in the config.json, or use the right weights"
-            )
-
-
 def check_layers(context: CheckContext) -> Iterator[Diagnostic]:
     """``layer_count``: the fact that counts decoder layers; ``usual_layers``: more than this is odd for a head."""
-    fact = context.rules.get("layer_count")
-    claimed = context.fact(fact) if fact else None
-    if claimed is None:
+    fact, usual = str(context.rules.get("layer_count")), context.rules.get("usual_layers")
+    claimed, stored = context.fact(fact), layer_count(context.shapes or {})
+    if not usual or claimed is None or claimed <= usual or stored > usual:
         return
-    stored = layer_count(context.shapes or {})
-    usual = context.rules.get("usual_layers")
-    if usual and stored and claimed > usual >= stored:
-        message = f"the config says {claimed} decoder layers, which may be the target's number; the weights hold {stored}, and they count"
-        fix = f"set {fact}: {stored} in the config.json"
-        yield finding("head-layer-count-unusual", context.at(str(fact)), message, fix, "warning")
-    elif stored and stored != claimed:
-        message = f"the config says {claimed} decoder layers, but the weights hold {stored}"
-        yield finding(MISMATCH, context.at(str(fact)), message, f"set {fact}: {stored} in the config.json")
-    if not stored and usual and claimed > usual:
-        message = f"the config says {claimed} decoder layers; heads of this kind have at most {usual}, so this may be the target's number"
-        yield finding("head-layer-count-unusual", context.at(str(fact)), message, "compare with the weights", "warning")
-
-
-def check_required(context: CheckContext) -> Iterator[Diagnostic]:
-    """``required``: tensors the draft cannot do without."""
-    for tensor in (context.rules.get("required") or ()) if context.listing_is_whole else ():
-        if tensor not in (context.shapes or {}):
-            message = f"the checkpoint has no tensor {tensor}, which {context.record.name} needs"
-            yield finding("missing-tensor", "speculative.model", message, "check that the checkpoint is complete")
-
-
-def check_forbidden(context: CheckContext) -> Iterator[Diagnostic]:
-    """``forbidden``: tensors that show another kind of checkpoint; to ignore them would be to run half of a draft."""
-    prefixes: Mapping[str, str | None] = context.rules.get("forbidden") or {}
-    for prefix, meaning in prefixes.items():
-        tensor = next((name for name in context.shapes or () if prefix in name), None) if meaning else None
-        if tensor is not None:
-            message = f"the weights hold {tensor}, which {context.record.name} does not read: {meaning}"
-            yield finding(
-                "method-checkpoint-mismatch", "speculative.method", message, "name the method of this checkpoint"
-            )
+    message = f"heads of this kind have at most {usual} decoder layers; the config says {claimed}, which may be the target's number"
+    message += f"; the weights hold {stored}, and they count" if stored else ""
+    fix = f"set {fact}: {stored} in the config.json" if stored else "compare with the weights"
+    yield finding("head-layer-count-unusual", context.at(fact), message, fix, "warning")
 
 
 def check_heads(context: CheckContext) -> Iterator[Diagnostic]:
@@ -128,7 +60,3 @@ def shared_weights(context: CheckContext) -> dict[str, Found]:
         else Found("target", Origin("target", f"the draft stores no {shared[weight]}"))
         for weight, stored in own.items()
     }
-
-
-def _word(part: Any) -> str:
-    return part if isinstance(part, str) else ""
