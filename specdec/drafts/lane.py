@@ -30,11 +30,13 @@ class Lane:
     What a chain writes behind them is provisional: the next round starts at the same positions and overwrites it.
     """
 
+    spare = 0  # positions that a round may write behind the longest sequence
+
     def __init__(self, runner: DraftRunner, network: DraftNetwork, needs: Needs, config: SpeculativeConfig) -> None:
         self.runner, self.network, self.pairs = runner, network, PairBook(needs)
         self.sampling = DraftSampling(config, runner.device)
         self.max_len = min(runner.max_model_len, config.get("draft.max_model_len") or runner.max_model_len)
-        self.cache = runner.cache(max(network.num_layers, 1), self.max_len)
+        self.cache = runner.cache(max(network.num_layers, 1), self.max_len + self.spare)
         kind = FULL if network.window is None else SLIDING
         self.layout = AttentionLayout(network.num_layers, (kind,), network.window, False, runner.device)
         to_target = network.to_target
@@ -112,18 +114,22 @@ class Lane:
         """Run the first ``count`` waiting pairs of each slot (None = all); [R, W, H], aligned to the right."""
         starts = [self.pairs.of[slot].start for slot in slots]
         taken = [self.pairs.of[slot].take(count) for slot in slots]
-        features = self.network.features(torch.cat([states for _, states in taken]))
-        tokens = [ids for ids, _ in taken]
-        width = max(map(len, tokens))
-        if any(len(ids) < width for ids in tokens):
-            padded = features.new_zeros(len(tokens), width, features.shape[-1])
-            for row, part in zip(padded, features.split([len(ids) for ids in tokens]), strict=True):
-                row[width - len(part) :] = part
-            features = padded
-        hidden = self._forward(slots, tokens, features.view(len(tokens), width, -1), starts, 0)
+        hidden = self._forward(slots, [ids for ids, _ in taken], self._features(taken), starts, 0)
         for slot in slots:
             self.cache.length_of[slot] = self.pairs.of[slot].start
         return hidden
+
+    def _features(self, taken: Sequence[tuple[list[int], torch.Tensor]]) -> torch.Tensor:
+        """Features [R, W, F] of pairs that wait no longer, aligned to the right."""
+        features = self.network.features(torch.cat([states for _, states in taken]))
+        counts = [len(ids) for ids, _ in taken]
+        width = max(counts)
+        if all(count == width for count in counts):
+            return features.view(len(counts), width, -1)
+        padded = features.new_zeros(len(counts), width, features.shape[-1])
+        for row, part in zip(padded, features.split(counts), strict=True):
+            row[width - len(part) :] = part
+        return padded
 
     def _forward(
         self, slots: Sequence[int], tokens: list[list[int]], features: torch.Tensor, starts: list[int], number: int

@@ -51,18 +51,45 @@ class DraftRound:
 
     def draw(self, rows: Sequence[int], logits: torch.Tensor, number: int) -> list[int]:
         """Draw draft ``number`` (0-based) of the requests ``rows`` from logits [len(rows), V] over the target's ids."""
-        if self.is_greedy:
-            drawn = logits.argmax(-1)
-        else:
-            columns = ([column[r] for r in rows] for column in (self.temperature, self.seeds, self.starts))
-            temperature, seeds, starts = columns
-            options = {"step": number, "coupled": self.sampling.coupled}
-            drawn = draw_drafts(logits, temperature=temperature, seeds=seeds, starts=starts, **options).token_ids
+        token_ids: list[int] = self._choose(rows, logits, number).tolist()
         if self.sampling.keeps_laws:
             self.store.write([self.slots[r] for r in rows], number, logits)
-        token_ids: list[int] = drawn.tolist()
         self.add(rows, token_ids)
         return token_ids
+
+    def _choose(self, rows: Sequence[int], logits: torch.Tensor, number: int) -> torch.Tensor:
+        """A column [len(rows)] of each row of logits."""
+        if self.is_greedy:
+            return logits.argmax(-1)
+        columns = ([column[r] for r in rows] for column in (self.temperature, self.seeds, self.starts))
+        temperature, seeds, starts = columns
+        options = {"step": number, "coupled": self.sampling.coupled}
+        return draw_drafts(logits, temperature=temperature, seeds=seeds, starts=starts, **options).token_ids
+
+    def draw_among(
+        self, rows: Sequence[int], scores: torch.Tensor, ids: torch.Tensor | None, vocab_size: int, number: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw draft ``number`` among candidates: scores [len(rows), M], the target's ids of the columns [len(rows), M] or [M].
+
+        Gives the tokens and the columns they came from [len(rows)]. No ids: column i is token i.
+        """
+        if ids is not None and self.sampling.coupled and not self.is_greedy:  # the target's noise runs over its own ids
+            columns = ids.expand(len(rows), -1).long()
+            full = scores.new_full((len(rows), vocab_size), -torch.inf).scatter_(1, columns, scores)
+            tokens = torch.tensor(self.draw(rows, full, number), device=scores.device)
+            return tokens, (columns == tokens[:, None]).int().argmax(-1)
+        choices = self._choose(rows, scores, number)
+        tokens = choices if ids is None else ids.expand(len(rows), -1).gather(1, choices[:, None])[:, 0].long()
+        self.add(rows, tokens.tolist())
+        if self.sampling.keeps_laws:
+            self.store.write([self.slots[r] for r in rows], number, scores, ids=ids, vocab_size=vocab_size)
+        return tokens, choices
+
+    def add_confidences(self, rows: Sequence[int], values: Sequence[float]) -> None:
+        """Confidences of the next draft of some requests."""
+        self.confidences = self.confidences or [[] for _ in self.slots]
+        for r, value in zip(rows, values, strict=True):
+            self.confidences[r].append(value)
 
     def drafts(self) -> Drafts:
         """What was drawn; laws stay in the store until the slot's next round."""

@@ -11,6 +11,7 @@ from specdec.engine.requests import Request
 from specdec.errors import EngineError
 from specdec.model.batch import Batch
 from specdec.speculators.base import Drafts, Needs, States, Step
+from specdec.verify.draft_laws import candidate_logits, full_logits
 
 
 def settled_step(
@@ -83,16 +84,17 @@ def draft_laws(requests: Sequence[Request]) -> torch.Tensor | None:
     if not held:
         return None
     if len(requests) == 1:
-        return held[0][None]
+        return full_logits(held[0][None])
     k = max(len(r.drafts) for r in requests)
     size = max(1 + max((t for r in requests for t in r.drafts), default=0), *(law.shape[-1] for law in held))
     # the widest type: rounding a law would verify against another one
     dtype = functools.reduce(torch.promote_types, (law.dtype for law in held))
-    laws = held[0].new_full((len(requests), k, size), -torch.inf, dtype=dtype)
+    device = candidate_logits(held[0]).device
+    laws = torch.full((len(requests), k, size), -torch.inf, dtype=dtype, device=device)
     for r, request in enumerate(requests):
         if request.draft_logits is not None:
             count, width = request.draft_logits.shape
-            laws[r, :count, :width] = request.draft_logits
+            laws[r, :count, :width] = full_logits(request.draft_logits)
         else:
             for step, token in enumerate(request.drafts):  # no law: all on the drafted token
                 laws[r, step, token] = 0.0

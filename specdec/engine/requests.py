@@ -11,6 +11,7 @@ import torch
 from specdec.engine.metrics import RequestMetrics
 from specdec.engine.outputs import TokenLogprob
 from specdec.engine.sampling.sampling_params import SamplingParams
+from specdec.verify.draft_laws import TopKDraftLogits
 
 SEED_MASK = 2**63 - 1
 
@@ -32,7 +33,8 @@ class Request:
     token_ids: list[int] = field(default_factory=list)
     num_computed: int = 0
     drafts: list[int] = field(default_factory=list)  # to verify in the next step
-    draft_logits: torch.Tensor | None = None  # [len(drafts), V] what they were drawn from; None = one-hot
+    # [len(drafts), V] what they were drawn from; None = one-hot
+    draft_logits: torch.Tensor | TopKDraftLogits | None = None
     confidences: list[float] | None = None  # [len(drafts)]
     drafted_in: float = 0.0  # seconds spent proposing them, shared evenly in the batch
     metrics: RequestMetrics = field(default_factory=RequestMetrics)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from specdec.verify.columns import Column, Columns
+from specdec.verify.draft_laws import TopKDraftLogits
 
 if TYPE_CHECKING:
     from specdec.config.final.speculative_config import SpeculativeConfig
@@ -124,8 +125,8 @@ class Drafts(Columns):
 
     # [R, K] int64, -1 = no draft here nor after
     token_ids: torch.Tensor = Column(torch.int64, fill=-1)
-    # [R, K, V] the values drafts were drawn from, before temperature; None = one-hot
-    logits: torch.Tensor | None = None
+    # [R, K, V] the values drafts were drawn from, before temperature, or those of some candidates; None = one-hot
+    logits: torch.Tensor | TopKDraftLogits | None = None
     # [R, K] probability that each draft is accepted, given those before; nan = no opinion
     confidences: torch.Tensor | None = Column(torch.float32, fill=0.0, optional=True)
     logits_stay: bool = False  # a slot's logits are not written again before these drafts were verified

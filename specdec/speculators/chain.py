@@ -15,6 +15,7 @@ from specdec.model.handle import TargetHandle
 from specdec.speculators.base import BaseSpeculator, Drafts, Needs, Step
 from specdec.speculators.init import init_speculator
 from specdec.speculators.k_schedule import KSchedule
+from specdec.verify.draft_laws import candidate_logits, full_logits
 
 
 class ChainSpeculator(BaseSpeculator):
@@ -96,10 +97,10 @@ def _laws(
     if not held:
         return None
     size = max(1 + max((token for row in rows for token in row), default=0), *(law.shape[-1] for law in held))
-    laws = held[0].new_full((len(rows), k, size), float("-inf"))
+    laws = candidate_logits(held[0]).new_full((len(rows), k, size), float("-inf"))
     for r, (taken, row) in enumerate(zip(chosen, rows, strict=True)):
         if taken is not None and taken[0].logits is not None:
-            law = taken[0].logits[taken[1], :k]
+            law = full_logits(taken[0].logits[taken[1], :k])
             laws[r, : len(law), : law.shape[-1]] = law
         elif row:
             laws[r, list(range(len(row))), list(row)] = 0.0

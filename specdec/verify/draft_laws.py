@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -46,8 +46,25 @@ class TopKDraftLogits:
     """Draft laws supported on M candidates per step; other tokens have q = 0."""
 
     ids: torch.Tensor  # [R, K, M] int, -1 = unused entry
-    logits: torch.Tensor  # [R, K, M] float32, before temperature
+    logits: torch.Tensor  # [R, K, M], before temperature
     vocab_size: int
+
+    def __getitem__(self, index: Any) -> TopKDraftLogits:
+        """The same of some requests, or of some steps of one."""
+        return TopKDraftLogits(self.ids[index], self.logits[index], self.vocab_size)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the same laws as full logits."""
+        return (*self.logits.shape[:-1], self.vocab_size)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.logits.dtype
+
+    def clone(self) -> TopKDraftLogits:
+        """A copy that later rounds do not overwrite."""
+        return TopKDraftLogits(self.ids.clone(), self.logits.clone(), self.vocab_size)
 
     def row(self, request: int, step: int, temperature: float) -> RowLaw:
         return RowLaw(self._scatter(self.ids[request, step], self.logits[request, step]), temperature)
@@ -63,6 +80,16 @@ class TopKDraftLogits:
         full = logits.new_full((*ids.shape[:-1], self.vocab_size + 1), -torch.inf)
         full.scatter_(-1, torch.where(ids < 0, self.vocab_size, ids).long(), logits)
         return full[..., : self.vocab_size]
+
+
+def candidate_logits(laws: TopKDraftLogits | torch.Tensor) -> torch.Tensor:
+    """Logits [..., M] of the tokens that may be drafted, all others having q = 0."""
+    return laws if isinstance(laws, torch.Tensor) else laws.logits
+
+
+def full_logits(laws: TopKDraftLogits | torch.Tensor) -> torch.Tensor:
+    """Logits [..., V] over the vocabulary, -inf for tokens that are no candidates."""
+    return laws if isinstance(laws, torch.Tensor) else laws.dense().logits
 
 
 def dense_logits(laws: DraftLaws | torch.Tensor | None) -> torch.Tensor | None:

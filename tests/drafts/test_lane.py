@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import random
+import functools
 
 import pytest
 import torch
+from lane_driver import World, drive, step_of
 from torch import nn
 
 from specdec.drafts.lane import Lane
 from specdec.drafts.network import DraftNetwork
 from specdec.drafts.runner import DraftRunner
 from specdec.model.kv_cache import SlotMap
-from specdec.model.step import Needs, States, Step
+from specdec.model.step import Needs, Step
 
 CPU, SIZE, VOCAB, HEAD = torch.device("cpu"), 16, 40, 12
-Facts = dict[str, object]
 
 
 class Tiny(DraftNetwork):
@@ -72,34 +72,6 @@ def recomputed(network: Tiny, tokens: list[int], states: torch.Tensor, k: int) -
     return drafts
 
 
-class World:
-    """A target that says what it likes: random tokens, and states that depend on the text before them."""
-
-    def __init__(self, seed: int) -> None:
-        self.random, self.texts, self.known = random.Random(seed), {}, {}
-
-    def state(self, tokens: list[int]) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(hash(tuple(tokens)) % 2**31)
-        return torch.randn(2 * SIZE, generator=generator)
-
-    def states(self, tokens: list[int]) -> torch.Tensor:
-        return torch.stack([self.state(tokens[: i + 1]) for i in range(len(tokens))])
-
-
-def step_of(rows: list[Facts], drafts_wanted: list[int]) -> Step:
-    offsets, ids, positions, states = [0], [], [], []
-    for row in rows:
-        ids += row["tokens"]
-        positions += range(row["start"], row["start"] + len(row["tokens"]))
-        offsets.append(len(ids))
-        states.append(row["states"])
-    lists = {name: [row[name] for row in rows] for name in ("num_rejected", "last_sampled", "next_token", "finished")}
-    lists |= {"slots": [row["slot"] for row in rows], "num_drafts": drafts_wanted, "token_ids": ids}
-    lists |= {"positions": positions, "row_offsets": offsets}
-    lists |= {"temperature": [0.0] * len(rows), "seeds": [1] * len(rows)}
-    return Step.of_lists(lists, states=States(last=torch.cat(states)), device=CPU)
-
-
 @pytest.fixture
 def lane_of(make_config):
     def make(k: int, network: Tiny | None = None, rows: int = 4, max_len: int = 100, **options: object) -> Lane:
@@ -110,76 +82,24 @@ def lane_of(make_config):
     return make
 
 
-def drive(lane: Lane, seed: int, k: int, rounds: int = 25, rows: int = 4) -> int:
-    """Random prompts, chunks, acceptances, ends and numbers of drafts; every round is recomputed."""
-    world, running, checked, free = World(seed), {}, 0, list(range(rows))
-    rng = world.random
-    for _ in range(rounds):
-        while free and rng.random() < 0.7:
-            slot = free.pop(rng.randrange(len(free)))
-            running[slot] = {
-                "text": [rng.randrange(VOCAB) for _ in range(rng.randrange(1, 15))],
-                "done": 0,
-                "drafts": [],
-            }
-            lane.start(slot)
-        told, wanted = [], []
-        for slot, request in running.items():
-            pending = request["text"][request["done"] :]
-            chunk = rng.randrange(1, len(pending)) if len(pending) > 1 and rng.random() < 0.5 else len(pending)
-            tokens, samples = pending[:chunk], chunk == len(pending)
-            drafts = request["drafts"] if samples else []
-            accepted = rng.randrange(len(drafts) + 1) if drafts else 0
-            read = request["text"][: request["done"] + chunk] + drafts
-            fresh = rng.randrange(VOCAB)
-            text = request["text"][: request["done"] + chunk] + drafts[:accepted]
-            end = samples and rng.random() < 0.1
-            told.append({
-                "slot": slot, "tokens": tokens + drafts, "start": request["done"],
-                "states": world.states(read)[request["done"] :], "num_rejected": len(drafts) - accepted,
-                "last_sampled": fresh if samples else -1,
-                "next_token": fresh if samples else request["text"][request["done"] + chunk], "finished": end,
-            })  # fmt: skip
-            request["done"] += chunk + accepted
-            request["text"] = [*text, fresh] if samples else request["text"]
-            request["drafts"] = []
-            wanted.append(rng.randrange(k + 1) if samples and not end else 0)
-        if not told:
-            continue
-        step = step_of(told, wanted)
-        lane.feed(step)
-        asked = [i for i, count in enumerate(wanted) if count]
-        if asked:
-            drafts = lane.chain(step.only(asked, [wanted[i] for i in asked])).rows()
-            for i, row in zip(asked, drafts, strict=True):
-                request = running[told[i]["slot"]]
-                states = world.states(request["text"][:-1])
-                assert row == recomputed(lane.network, request["text"], states, wanted[i]), (seed, told[i]["slot"])
-                request["drafts"], checked = row, checked + 1
-        for row in told:
-            if row["finished"]:
-                del running[row["slot"]]
-                lane.finish(row["slot"])
-                free.append(row["slot"])
-    return checked
-
-
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("reduced", [True, False])
 def test_every_round_equals_a_recomputation_from_true_states(lane_of, seed, reduced):
-    assert drive(lane_of(4, Tiny(reduced)), seed, 4) > 20
+    lane = lane_of(4, Tiny(reduced))
+    fresh = functools.partial(recomputed, lane.network)
+    assert drive(lane, lane.chain, fresh, seed=seed, k=4, vocab=VOCAB, width=2 * SIZE) > 20
 
 
 def test_drafts_end_at_the_drafts_own_length(lane_of):
     lane, text = lane_of(4, max_len=8), [1, 2, 3, 4, 5, 6, 7]
     lane.start(0)
-    row = {"slot": 0, "tokens": text[:-1], "start": 0, "states": World(0).states(text[:-1]), "num_rejected": 0,
+    row = {"slot": 0, "tokens": text[:-1], "start": 0, "states": World(0, 2 * SIZE).states(text[:-1]), "num_rejected": 0,
            "last_sampled": 7, "next_token": 7, "finished": False}  # fmt: skip
     step = step_of([row], [4])
     lane.feed(step)
     (drafts,) = lane.chain(step).rows()
     # the newest pair stands at position 5; drafts are computed at positions 5, 6 and 7
-    assert drafts == recomputed(lane.network, text, World(0).states(text[:-1]), 4)[:3]
+    assert drafts == recomputed(lane.network, text, World(0, 2 * SIZE).states(text[:-1]), 4)[:3]
 
 
 def test_laws_are_what_drafts_were_drawn_from_and_stay_until_the_next_round(lane_of):
@@ -188,7 +108,7 @@ def test_laws_are_what_drafts_were_drawn_from_and_stay_until_the_next_round(lane
     rows = []
     for slot, text in texts.items():
         lane.start(slot)
-        rows.append({"slot": slot, "tokens": text, "start": 0, "states": World(0).states(text), "num_rejected": 0,
+        rows.append({"slot": slot, "tokens": text, "start": 0, "states": World(0, 2 * SIZE).states(text), "num_rejected": 0,
                      "last_sampled": 5, "next_token": 5, "finished": False})  # fmt: skip
     step = step_of(rows, [3, 2])
     lists = {**step.lists, "temperature": [0.8, 0.8]}
@@ -201,7 +121,7 @@ def test_laws_are_what_drafts_were_drawn_from_and_stay_until_the_next_round(lane
     for r, row in enumerate(drafts.rows()):
         for law, token in zip(drafts.logits[r], row, strict=False):
             assert torch.isfinite(law[allowed]).all() and torch.isinf(law[~allowed]).all() and allowed[token]
-    hidden = recomputed_hidden(lane.network, [*texts[0], 5], World(0).states(texts[0]))
+    hidden = recomputed_hidden(lane.network, [*texts[0], 5], World(0, 2 * SIZE).states(texts[0]))
     torch.testing.assert_close(drafts.logits[0, 0][lane.network.to_target], lane.network.logits(hidden)[0])
 
 

@@ -12,11 +12,12 @@ import math
 
 import pytest
 import torch
+from block_targets import native_draft
 
 import specdec
+from specdec.drafts.sampling import DraftRound
 from specdec.engine.llm import LLM
 from specdec.engine.sampling.sampling_params import SamplingParams
-from specdec.speculators.draft_model import DraftModelSpeculator
 
 V, REQUESTS, LENGTH, TEMPERATURE = 3, 96, 128, 0.8
 DF = V * (V - 1)
@@ -94,33 +95,30 @@ def transitions(target, block, length=LENGTH):
     return counts, llm.engine.metrics.pooled.acceptance_rate
 
 
-def blocks(draft):
+def blocks(draft, target, folder):
+    dspark = native_draft(folder, target, "dspark", 3, strength=0.3)
+    sparse = {"method": "dspark", "model": dspark, "num_speculative_tokens": 3, "draft_sample_method": "probabilistic"}
     model = {"method": "draft_model", "model": draft, "num_speculative_tokens": 2}
     sampled = {**model, "draft_sample_method": "probabilistic"}
     return {
         "standard": sampled,
         "block": {**sampled, "num_speculative_tokens": 3, "rejection_sample_method": "block"},
+        "block draft": sparse,
+        "block draft, two candidates": {**sparse, "dspark_draft_topk": 2},
         "one-hot": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 2},
     }
 
 
-@pytest.mark.parametrize("name", ["standard", "block", "one-hot"])
-def test_sampled_text_follows_the_target(name, target, draft, law):
-    counts, rate = transitions(target, blocks(draft)[name])
+@pytest.mark.parametrize("name", ["standard", "block", "one-hot", "block draft", "block draft, two candidates"])
+def test_sampled_text_follows_the_target(name, target, draft, law, tmp_path):
+    counts, rate = transitions(target, blocks(draft, target, tmp_path)[name])
     assert 0.1 < rate < 0.9  # drafts were accepted and rejected, often
     assert chi_square(counts, law) < BOUND < chi_square(counts, off_by(law, 0.02))
 
 
-def test_a_law_at_another_temperature_is_caught(target, draft, law, monkeypatch):
+def test_a_law_at_another_temperature_is_caught(target, draft, law, monkeypatch, tmp_path):
     """Planted bug: drafts are drawn colder than the law that verification holds against them."""
-    draw = DraftModelSpeculator.draw
-
-    def colder(self, batch, rows, logits, step, stored):
-        tokens = draw(self, batch, rows, logits * 6.0, step, stored)
-        for row in rows:
-            stored[row][-1] = stored[row][-1] / 6.0
-        return tokens
-
-    monkeypatch.setattr(DraftModelSpeculator, "draw", colder)
-    counts, _ = transitions(target, blocks(draft)["standard"], length=48)
+    choose = DraftRound._choose
+    monkeypatch.setattr(DraftRound, "_choose", lambda self, rows, logits, step: choose(self, rows, logits * 6.0, step))
+    counts, _ = transitions(target, blocks(draft, target, tmp_path)["standard"], length=48)
     assert chi_square(counts, law) > BOUND

@@ -113,7 +113,7 @@ class MarkovWalk:
         self.base, self.hidden, self.head, self.to_target = base, hidden, head, to_target
         self.confident, self.reads_token, self.scale = confidence, reads_token, scale
         self.state = None if head is None else head.start(len(hidden), hidden)
-        self.ids = None if to_target is None else to_target[None]
+        self.ids = to_target
         self.kept: torch.Tensor | None = None  # [R, S, best] ids of the draft's head
         if best is not None and best < base.shape[-1]:
             self.base, self.kept = base.topk(best, -1)

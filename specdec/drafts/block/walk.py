@@ -11,7 +11,7 @@ class Walk(Protocol):
     """The draft laws of R blocks; asked in order, as a law may depend on the drafts before it."""
 
     def row(self, step: int, tokens: torch.Tensor, choices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Scores [R, M] of draft ``step`` before temperature, and the target's ids [R | 1, M] of the columns.
+        """Scores [R, M] of draft ``step`` before temperature, and the target's ids of the columns: [R, M], [M] where they never change.
 
         ``tokens`` [R] and ``choices`` [R] are the draft before it (the anchor at step 0) and the column it came from.
         No ids: column i is the target's token i.
@@ -26,7 +26,7 @@ class Rows:
 
     def __init__(self, logits: torch.Tensor, to_target: torch.Tensor | None) -> None:
         self.logits = logits  # [R, S, M]
-        self.ids = None if to_target is None else to_target[None]
+        self.ids = to_target
 
     def row(self, step: int, tokens: torch.Tensor, choices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         return self.logits[:, step], self.ids

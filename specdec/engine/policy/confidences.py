@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from specdec.engine.policy.accounts import Account
+from specdec.verify.draft_laws import candidate_logits
 from specdec.verify.estimator import AcceptanceEstimator, ConfidenceEstimator
 
 PRIOR = 0.6  # acceptance of drafts that come without confidences, while nothing is known of them
@@ -38,7 +39,7 @@ class Confidences:
         if given is not None and not unknown:
             return given[:count]
         if request.draft_logits is not None:
-            account.features = certainty(request.draft_logits, request.params.temperature)
+            account.features = certainty(candidate_logits(request.draft_logits), request.params.temperature)
             return (self.by_certainty if account.costs is None else self._unfitted).predict(account.features)
         expected = self.expected(account)[:count]
         if given is None:

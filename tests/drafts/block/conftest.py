@@ -1,14 +1,9 @@
-"""Lets the tests of this folder import its helpers (``block_*``), which pytest's import mode does not."""
+"""What the tests of block drafts share."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture
