@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from specdec.bench.summary import Row
+from specdec.files import write_atomically
 
 MARKERS = "osD^vP*X"
 LINES = ("-", "--", ":", "-.")  # one per temperature
@@ -28,7 +30,9 @@ def plot(rows: Sequence[Row], num_drafts: Mapping[str, int | None], path: Path) 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
     _acceptance(left, [r for r in drafting if r.acceptance_per_position], lines)
     _speed_up(right, drafting, num_drafts, lines)
-    figure.savefig(path, dpi=150)
+    image = io.BytesIO()
+    figure.savefig(image, dpi=150, format=path.suffix.lstrip(".") or None)
+    write_atomically(path, image.getvalue())
     pyplot.close(figure)
     return True
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.bench.samples import BenchPrompt
+from specdec.files import TextFileError, read_text
 
 TEXT_KEYS = ("prompt", "text")
 KIND_KEYS = ("kind", "category")
@@ -28,9 +29,9 @@ def read(paths: Sequence[str | Path], limit: int | None = None) -> list[dict[str
     found: list[dict[str, str]] = []
     for path in paths or [packaged()]:
         try:
-            lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BenchPromptError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+            lines = read_text(path).split("\n")
+        except TextFileError as error:
+            raise BenchPromptError(str(error)) from None
         items = [_item(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
         found += items[:limit]
     if not found:
@@ -41,7 +42,7 @@ def read(paths: Sequence[str | Path], limit: int | None = None) -> list[dict[str
 def _item(line: str, where: str) -> dict[str, str]:
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BenchPromptError(f'{where}: not JSON; write one object a line, for example {{"prompt": "..."}}') from None
     text: Any = value if isinstance(value, str) else None
     if isinstance(value, dict):

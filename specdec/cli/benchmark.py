@@ -23,6 +23,7 @@ def bench(
     """Load, measure, print and write."""
     from specdec.bench import machine, report
     from specdec.bench.external import open_peers
+    from specdec.bench.files import ready
     from specdec.bench.ours import EngineMode, engine_modes
     from specdec.bench.peers import peer_modes
     from specdec.bench.prompts import tokenize
@@ -30,6 +31,11 @@ def bench(
     from specdec.bench.startup import measure_startup
     from specdec.bench.summary import summarize
 
+    try:
+        ready(args.output)
+    except OSError as error:
+        print(f"specdec bench: error: cannot write {args.output}: {error.strerror}", file=sys.stderr)
+        return 2
     repeats = min(args.peer_repeats or args.repeats, args.repeats)
     plan = Plan(
         args.temperatures, args.max_tokens, args.repeats, args.seed,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
+
+from specdec.cli.edge import run
 
 # verb -> one line for --help; the verb's module is imported only when it runs
 VERBS = {
@@ -78,23 +79,11 @@ def parser_for(verb: str, module: Any) -> argparse.ArgumentParser:
 
 
 def entry() -> None:
-    """The console script: ``main``, with Ctrl-C and a closed pipe ending quietly."""
+    """The console script: ``main`` behind the command's edge."""
     # imports and records are many objects that stay; looking for garbage among them takes a tenth of a short command
     gc.set_threshold(20_000)
-    for stream in (sys.stdout, sys.stderr):  # a character that the terminal lacks is no reason to lose the rest
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        code = main()
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        code = 130
-    except BrokenPipeError:
-        # the reader went away (`specdec list | head`): nothing more can be written, not even at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = COULD_NOT_RUN
-    sys.exit(code)
+    verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in VERBS else ""
+    sys.exit(run(main, f"specdec {verb}".strip()))
 
 
 def usage() -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, TextIO
+
+from specdec.files import TextFileError, check_text, decode, read_text
 
 TEXT_KEYS = ("prompt", "text")
 
@@ -19,14 +21,21 @@ def read_prompts(given: Sequence[str], file: str | None, stdin: TextIO) -> list[
 
     Raises ``PromptFileError`` for a missing file, a line that is not JSON or holds no prompt, and when there is none.
     """
-    prompts: list[Any] = list(given)
+    try:
+        return _read_prompts(given, file, stdin)
+    except TextFileError as error:
+        raise PromptFileError(str(error)) from None
+
+
+def _read_prompts(given: Sequence[str], file: str | None, stdin: TextIO) -> list[Any]:
+    prompts: list[Any] = [check_text(prompt, "--prompt") for prompt in given]
     if file is not None:
         listed = _from_file(file, stdin)
         if not listed:
             raise PromptFileError(f"no prompt in {file}; write one JSON string or object a line")
         prompts += listed
     if not prompts and not stdin.isatty():
-        text = stdin.read().strip()
+        text = _from_stream(stdin).strip()
         prompts = [text] if text else []
     if not prompts:
         raise PromptFileError("no prompt; use --prompt TEXT, --prompts FILE.jsonl, or pipe text in")
@@ -34,20 +43,23 @@ def read_prompts(given: Sequence[str], file: str | None, stdin: TextIO) -> list[
 
 
 def _from_file(file: str, stdin: TextIO) -> list[Any]:
-    try:
-        text = stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise PromptFileError(f"no file '{file}'") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptFileError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return [_prompt(line, f"{file}:{number}") for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if file != "-" and not os.path.exists(file):
+        raise PromptFileError(f"no file '{file}'")
+    text = _from_stream(stdin) if file == "-" else read_text(file)
+    return [_prompt(line, f"{file}:{number}") for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+
+
+def _from_stream(stdin: TextIO) -> str:
+    """Standard input as UTF-8, whatever the locale says."""
+    stream = getattr(stdin, "buffer", None)
+    return stdin.read() if stream is None else decode(stream.read(), "standard input")
 
 
 def _prompt(line: str, where: str) -> Any:
     """One line: a JSON string, or an object with a prompt under one of the known keys."""
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise PromptFileError(f'{where}: not JSON; write one object a line, for example {{"prompt": "..."}}') from None
     if isinstance(value, str):
         return value

@@ -53,4 +53,8 @@ def run(args: argparse.Namespace) -> int:
         )
         return 2
     sys.stdout.flush()
-    os.execvp(program, [*result.command, *result.args])
+    try:
+        os.execvp(program, [*result.command, *result.args])
+    except OSError as error:
+        print(f"specdec serve: error: '{program}' cannot be started: {error.strerror}", file=sys.stderr)
+        return 2

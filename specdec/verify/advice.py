@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -56,8 +57,9 @@ def advise_k(
                 "the share of all rounds in which the position was accepted"
             )
     for name, cost in (("draft", draft_cost_ratio), ("verify", verify_cost_ratio), ("fixed", fixed_cost_ratio)):
-        if cost < 0:
-            raise ValueError(f"{name}_cost_ratio {cost} is negative; give it in units of one plain step, at least 0")
+        if not 0 <= cost < math.inf:
+            wrong = "negative" if cost < 0 else "no finite number"
+            raise ValueError(f"{name}_cost_ratio {cost} is {wrong}; give it in units of one plain step, at least 0")
     choices = []
     tokens = 1.0
     for k in range(len(acceptance) + 1):

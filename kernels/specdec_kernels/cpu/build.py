@@ -115,7 +115,10 @@ def build() -> Path:
 
 def _build() -> Path:
     compiler = find_compiler()
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    try:
+        version = subprocess.run([compiler, "--version"], capture_output=True, errors="replace", check=False).stdout
+    except OSError as error:
+        raise NativeUnavailable(f"{compiler} cannot be started: {error}") from error
     native = "-mcpu=native" if platform.machine().lower() in {"aarch64", "arm64"} else "-march=native"
     sources = [path.read_text(encoding="utf-8") for path in (SOURCE, *map(SOURCE.with_name, HEADERS))]
     key = hashlib.sha256("\0".join([*sources, *FLAGS, native, version, _machine()]).encode()).hexdigest()[:16]

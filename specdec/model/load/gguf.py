@@ -56,7 +56,7 @@ def converted_directory(path: Path, dtype: torch.dtype = torch.bfloat16) -> Path
 
 def _make(path: Path, final: Path, dtype: torch.dtype) -> None:
     if final.exists():
-        logger.warning("the converted copy %s is damaged or not yours; converting again", final)
+        logger.warning("the converted copy %s is damaged, not yours, or of an older release; converting again", final)
     else:
         logger.warning("converting %s once into %s", path.name, final)
     with scratch(final.parent) as work:
