@@ -43,7 +43,7 @@ def fresh(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel_holds_records_schemas_and_kernels_and_nothing_else_at_the_top(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names}
-    assert {n for n in top if not n.endswith(".dist-info")} == {"specdec", "specdec_kernels"}
+    assert {n for n in top if not n.endswith(".dist-info")} == {"specdec", "specdec_kernels", "hydra_plugins"}
     for needed in ("specdec/data/speculators.yaml", "specdec/data/schemas/config.schema.json", "specdec/default.yaml",
                    "specdec/data/schemas/speculators.schema.json", "specdec/config/show/catalog.yaml"):  # fmt: skip
         assert needed in names
@@ -62,6 +62,18 @@ def test_fresh_environment_validates_and_lists(fresh, tmp_path):
     plan = run(fresh / "specdec", "plan", "run.yaml", "speculative.num_speculative_tokens=2", cwd=tmp_path)
     assert plan.returncode == 0, plan.stderr
     assert run(fresh / "python", "-c", "import torch", cwd=tmp_path).returncode != 0
+
+
+def test_a_hydra_application_finds_the_records(fresh, tmp_path):
+    (tmp_path / "conf.yaml").write_text("defaults: [{speculative: ngram}]\n")
+    code = (
+        "from hydra import compose, initialize_config_dir; import os, specdec\n"
+        "with initialize_config_dir(os.getcwd(), version_base=None):\n"
+        "    cfg = compose('conf', ['speculative=suffix', 'speculative.num_speculative_tokens=2'])\n"
+        "print(specdec.resolve(cfg).unwrap().method)"
+    )
+    done = run(fresh / "python", "-c", code, cwd=tmp_path)
+    assert done.stdout == "suffix\n", done.stderr
 
 
 def test_generate_without_the_engine_names_the_command_that_brings_it(fresh, tmp_path):

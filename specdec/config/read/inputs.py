@@ -11,6 +11,7 @@ from typing import Any
 
 from specdec.config.findings.diagnostics import Diagnostic, Source
 from specdec.config.findings.paths import Step, format_path
+from specdec.config.read.omega import container, is_node
 from specdec.config.read.source import MAX_DEPTH, Document, SourceError, load
 
 Locate = Callable[[tuple[Step, ...], bool], Source | None]
@@ -37,6 +38,10 @@ def read_config(config: Any) -> Given:
             config = load(os.fspath(config))
         except SourceError as error:
             return Given(None, nowhere, (error.diagnostic,))
+    if is_node(config):
+        config, problem = container(config)
+        if problem is not None:
+            return Given(None, nowhere, (_unresolved(problem),))
     if isinstance(config, Document):
         folder = Path(config.name).parent if Path(config.name).suffix else None
         return _shaped(config.data, config.source, tuple(config.problems), folder, config)
@@ -83,6 +88,13 @@ def plain(
     if len(path) > MAX_DEPTH:
         found.append(_refused(path, "is nested too deeply", locate))
         return None
+    if is_node(value):
+        value, problem = container(value)
+        if problem is not None:
+            found.append(_unresolved(problem, path))
+            return None
+        if path and isinstance(value, dict) and set(value) == {path[-1]}:
+            value = value[path[-1]]  # the node of a group, handed over under the group's name
     if id(value) in above:
         found.append(_refused(path, "contains itself", locate))
         return None
@@ -105,6 +117,11 @@ def plain(
         _refused(path, f"is {shown(value)}, which is not text, a number, true, false, a list or a mapping", locate)
     )
     return None
+
+
+def _unresolved(problem: str, path: tuple[Step, ...] = ()) -> Diagnostic:
+    fix = "compose the configuration so that every interpolation resolves"
+    return Diagnostic("wrong-type", "error", format_path(path), f"a value cannot be resolved: {problem}", fix, API)
 
 
 def _refused(path: tuple[Step, ...], problem: str, locate: Locate) -> Diagnostic:
