@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
+from specdec.drafts.graphs import ChainGraphs
 from specdec.drafts.native import NativeDraft
 from specdec.drafts.native_check import native_draft
 from specdec.drafts.native_rounds import NativeRounds
@@ -67,6 +68,12 @@ class Lane:
             NativeRounds(self, native).chain(round_, active, [counts[r] for r in active])
             return round_.drafts()
         hidden = self._catch_up([round_.slots[r] for r in active])
+        if self.graphs is not None and round_.is_greedy and not round_.sampling.keeps_laws:
+            rows = [self.cache.row_of[round_.slots[r]] for r in active]
+            starts = [self.pairs.of[round_.slots[r]].start for r in active]
+            for r, ids in zip(active, self.graphs.run(rows, hidden, starts, [counts[r] for r in active]), strict=True):
+                round_.token_ids[r] += ids
+            return round_.drafts()
         self.draw(round_, active, self.network.logits(hidden), 0)
         for number in range(1, max(counts)):
             still = [i for i, r in enumerate(active) if counts[r] > number]
@@ -84,6 +91,11 @@ class Lane:
     def native(self) -> NativeDraft | None:
         """The network in the CPU kernels, made and compared when first asked for; None = its torch modules run."""
         return native_draft(self.network, self.cache) if self.runner.device.type == "cpu" else None
+
+    @cached_property
+    def graphs(self) -> ChainGraphs | None:
+        """Greedy chains as CUDA graphs, where there is such a device."""
+        return ChainGraphs(self.network, self.cache, self.layout) if self.runner.device.type == "cuda" else None
 
     def begin(self, step: Step) -> tuple[list[int], DraftRound]:
         """Drafts of each request of a step, as far as the draft's own length allows, and their round."""

@@ -208,17 +208,17 @@ class NativeDraft:
         kept: Sequence[int],
         steps: Sequence[int] | None,
     ) -> tuple[_Round, Any]:
-        counts, given = [len(t) for t in tokens], [len(s) for s in states]
+        counts, given = [len(t) for t in tokens], [s.shape[0] for s in states]
         ends = [s + n + max(k, 1) - 1 for s, n, k in zip(starts, counts, steps or kept, strict=True)]
         if max(ends) > self.cache.capacity or max(rows) >= self.cache.max_rows:
             raise ValueError(f"a round of drafts ends at position {max(ends)} of {self.cache.capacity}")
         flat = tokens[0] if len(tokens) == 1 else [token for row in tokens for token in row]
         columns = (counts, starts, rows, given, kept, steps or kept, flat)
         arrays = [(c_int32 * len(values))(*values) for values in columns]
-        strides = {s.stride(0) for s in states if len(s) > 1}
-        if len(strides) > 1 or any(s.dtype != self.dtype or s.stride(-1) != 1 for s in states if len(s)):
+        strides = {s.stride(0) for s in states if s.shape[0] > 1}
+        if len(strides) > 1 or any(s.dtype != self.dtype or s.stride(-1) != 1 for s in states if s.shape[0]):
             states = [s.to(self.dtype).contiguous() for s in states]
-            strides = {s.shape[1] for s in states if len(s)}
+            strides = {s.shape[1] for s in states if s.shape[0]}
         pointers = (c_void_p * len(states))(*[s.data_ptr() for s in states])
         stride = strides.pop() if strides else 0
         return _Round(*map(addressof, arrays), addressof(pointers), stride, len(rows)), (arrays, pointers, states)
