@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.bench.samples import BenchPrompt
+from specdec.errors import RequestError
 from specdec.files import TextFileError, read_text
 
 TEXT_KEYS = ("prompt", "text")
@@ -59,13 +60,19 @@ def _item(line: str, where: str) -> dict[str, str]:
 
 def tokenize(items: Sequence[dict[str, str]], tokenizer: Any, raw: bool = False) -> list[BenchPrompt]:
     """Token ids of each prompt, in the chat template when the tokenizer has one."""
+    from specdec.engine.chat_template import bounded_templates
+
     chat = not raw and bool(getattr(tokenizer, "chat_template", None))
     prompts = []
     for item in items:
         text, options = item["prompt"], {}
         if chat:
             messages = [{"role": "user", "content": text}]
-            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            try:
+                with bounded_templates():
+                    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            except Exception as error:  # templates are programs of the checkpoint and raise what they like
+                raise RequestError(f"{item['id']}: the chat template refuses this prompt: {error}") from error
             options = {"add_special_tokens": False}
         prompts.append(BenchPrompt(item["id"], item["kind"], tuple(tokenizer(text, **options)["input_ids"])))
     return prompts

@@ -7,6 +7,7 @@ from typing import Any
 
 from specdec.errors import RequestError
 
+LONGEST = 300  # characters of what a template or a tokenizer says
 # text, token ids, {"prompt": text}, {"prompt_token_ids": ids} or {"messages": [{"role", "content"}, ...]}
 Prompt = str | Sequence[int] | Mapping[str, Any]
 
@@ -28,7 +29,7 @@ def tokenize(prompt: Prompt, tokenizer: Any | None, use_chat: bool = False) -> l
         try:
             return [int(t) for t in tokenizer.encode(prompt)]
         except (TypeError, ValueError) as error:  # for example half of a surrogate pair
-            raise RequestError(f"the tokenizer cannot read this prompt: {error}") from error
+            raise RequestError(f"the tokenizer cannot read this prompt: {_short(error)}") from error
     if not isinstance(prompt, Iterable) or isinstance(prompt, bytes):
         raise RequestError(f"a prompt must be text or a list of token ids (integers), not {type(prompt).__name__}")
     ids = list(prompt)
@@ -40,8 +41,18 @@ def tokenize(prompt: Prompt, tokenizer: Any | None, use_chat: bool = False) -> l
 def _chat(messages: Any, tokenizer: Any | None) -> list[int]:
     if tokenizer is None or not getattr(tokenizer, "chat_template", None):
         raise RequestError("this target has no chat template; give plain text or token ids")
+    from specdec.engine.chat_template import TemplateLimit, bounded_templates
+
     try:
-        ids = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_dict=False)
+        with bounded_templates():
+            ids = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_dict=False)
+        return [int(t) for t in ids]
+    except TemplateLimit as error:
+        raise RequestError(f"the chat template was stopped: {error}") from error
     except Exception as error:  # templates are programs of the checkpoint and raise what they like
-        raise RequestError(f"the chat template refuses these messages: {error}") from error
-    return [int(t) for t in ids]
+        raise RequestError(f"the chat template refuses these messages: {_short(error)}") from error
+
+
+def _short(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."

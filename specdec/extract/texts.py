@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specdec.engine.chat_template import bounded_templates
 from specdec.engine.prompts import Prompt, tokenize
 from specdec.errors import RequestError
 
@@ -67,7 +68,8 @@ def _templated(messages: list[Any], tokenizer: Any | None, opens_answer: bool) -
     if tokenizer is None or not getattr(tokenizer, "chat_template", None):
         raise RequestError("this target has no chat template; give plain text or token ids")
     try:
-        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=opens_answer, return_dict=False)
+        with bounded_templates():
+            ids = tokenizer.apply_chat_template(messages, add_generation_prompt=opens_answer, return_dict=False)
     except Exception as error:  # templates are programs of the checkpoint and raise what they like
         raise RequestError(f"the chat template refuses these messages: {error}") from error
     return [int(token) for token in ids]
