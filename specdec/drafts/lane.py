@@ -116,11 +116,15 @@ class Lane:
 
     def _catch_up(self, slots: Sequence[int]) -> torch.Tensor:
         """Consume all waiting pairs; what left the last layer at each newest one [R, H]."""
+        self._shorten(slots)
+        return self._consume(slots, None)[:, -1]
+
+    def _shorten(self, slots: Sequence[int]) -> None:
+        """Consume what is too long to ride along with others; the newest pair waits."""
         for slot in slots:
             pairs = self.pairs.of[slot]
             while len(pairs.token_ids) > _FEW:
                 self._consume([slot], min(_CHUNK, len(pairs.token_ids) - 1))
-        return self._consume(slots, None)[:, -1]
 
     def _consume(self, slots: Sequence[int], count: int | None) -> torch.Tensor:
         """Run the first ``count`` waiting pairs of each slot (None = all); [R, W, H], aligned to the right."""
@@ -133,13 +137,16 @@ class Lane:
 
     def _features(self, taken: Sequence[tuple[list[int], torch.Tensor]]) -> torch.Tensor:
         """Features [R, W, F] of pairs that wait no longer, aligned to the right."""
-        features = self.network.features(torch.cat([states for _, states in taken]))
         counts = [len(ids) for ids, _ in taken]
-        width = max(counts)
-        if all(count == width for count in counts):
-            return features.view(len(counts), width, -1)
-        padded = features.new_zeros(len(counts), width, features.shape[-1])
-        for row, part in zip(padded, features.split(counts), strict=True):
+        return self._aligned(self.network.features(torch.cat([states for _, states in taken])).split(counts))
+
+    def _aligned(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Features [R, W, F] of parts [n_r, F], each at the right end of its row."""
+        width = max(map(len, parts))
+        if all(len(part) == width for part in parts):
+            return torch.stack(list(parts))
+        padded = parts[0].new_zeros(len(parts), width, parts[0].shape[-1])
+        for row, part in zip(padded, parts, strict=True):
             row[width - len(part) :] = part
         return padded
 
