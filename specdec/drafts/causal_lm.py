@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from specdec.drafts.runner import DraftRunner
+from specdec.errors import TargetError
 from specdec.model.batch import build_batch
 from specdec.model.target import Target, load_target
 
@@ -63,7 +64,13 @@ class DraftLanguageModel:
     @classmethod
     def load(cls, path: str, *, dtype: Any, tokenizer: Any, runner: DraftRunner, max_len: int) -> Any:
         """Load a checkpoint; ``tokenizer`` None reads the checkpoint's own. Raises ``TargetError``."""
-        return cls(load_target(path, dtype=dtype, device=runner.device, tokenizer=tokenizer), runner, max_len)
+        model = load_target(path, dtype=dtype, device=runner.device, tokenizer=tokenizer)
+        if model.layout.recurrent:  # kept rows may be any prefix of what was drafted, whenever that was
+            raise TargetError(
+                f"{path} has recurrent layers, and a draft's state cannot be taken back to where the target agreed; use a "
+                "draft with attention only"
+            )
+        return cls(model, runner, max_len)
 
     def start(self, slot: int, token_ids: list[int]) -> None:
         """A request with this prompt (draft ids) took the slot."""

@@ -106,7 +106,11 @@ class LLM:
             self.target = prepare_target(model, device=where, tokenizer=tokenizer)
         self.tokenizer = self.target.tokenizer
         self.max_model_len = choose_max_model_len(
-            self.target, settings.get("max_model_len"), slots, settings.get("gpu_memory_utilization", 1.0)
+            self.target,
+            settings.get("max_model_len"),
+            slots,
+            settings.get("gpu_memory_utilization", 1.0),
+            config.num_speculative_tokens if config is not None else 0,
         )
         states = RequestStates(slots, self.max_model_len, self.target.device)
         if speculator is None and config is not None:

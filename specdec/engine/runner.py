@@ -84,8 +84,10 @@ class Runner:
         self.needs = Needs()
         if speculator is not None:
             self._wire(speculator)
+        self.cache.recurrent.depth = 2 + self.max_drafts
         self.graphs: DecodeGraphs | None = None
-        if use_graphs and target.device.type == "cuda":
+        # a graph cannot choose the snapshots that it goes on from
+        if use_graphs and target.device.type == "cuda" and not target.layout.recurrent:
             self.graphs = DecodeGraphs(target, self.cache, 1 + self.max_drafts, self.capture)
         self.widths: Widths | None = None  # rows of a request in padded forwards
         if native_stack(target) is None:

@@ -6,12 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers.cache_utils import get_layer_types_and_kwargs
+from transformers.cache_utils import (
+    DYNAMIC_LAYER_TYPE_MAPPING,
+    CacheLayerMixin,
+    LinearAttentionCacheLayerMixin,
+    get_layer_types_and_kwargs,
+)
 
 from specdec.errors import TargetError
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 SHARED = "dummy"  # transformers' word for a layer that reads an earlier layer's keys and values
+# layers with a recurrent state, alone or beside attention of a kind
+_STATEFUL = {n: c for n, c in DYNAMIC_LAYER_TYPE_MAPPING.items() if issubclass(c, LinearAttentionCacheLayerMixin)}
+RECURRENT = frozenset(name for name, cls in _STATEFUL.items() if not issubclass(cls, CacheLayerMixin))
+BESIDE = {name: SLIDING if cls.is_sliding else FULL for name, cls in _STATEFUL.items() if name not in RECURRENT}
 Mask = torch.Tensor | dict[str, torch.Tensor] | None
 
 
@@ -24,11 +33,18 @@ class AttentionLayout:
     window: int | None  # tokens visible to a sliding layer, itself included
     additive: bool  # attention adds the mask (eager); otherwise it is boolean, True = visible (sdpa)
     device: torch.device
+    recurrent: tuple[int, ...] = ()  # layers with a recurrent state
+    attending: int | None = None  # layers with keys and values; None = all
 
     @property
     def may_skip(self) -> bool:
         """Whether attention without a mask is causal."""
         return not self.additive
+
+    @property
+    def num_kv_layers(self) -> int:
+        """Layers that keep keys and values."""
+        return self.num_layers if self.attending is None else self.attending
 
     def mask(self, positions: torch.Tensor, kv_len: int, dtype: torch.dtype) -> Mask:
         """Mask [R, 1, W, kv_len] of queries at ``positions`` [R, W]; one per kind when the layers differ.
@@ -43,7 +59,9 @@ class AttentionLayout:
             if kind == SLIDING and self.window is not None and kv_len > self.window:
                 visible = visible & (distance < self.window)
             masks[kind] = self._encode(visible, dtype)
-        return masks if len(masks) > 1 else masks[self.kinds[0]]
+        if len(masks) == 1:
+            return masks[self.kinds[0]]
+        return masks | dict.fromkeys(RECURRENT) if self.recurrent else masks
 
     def _encode(self, visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         if not self.additive:
@@ -74,8 +92,10 @@ def attention_layout(model: Any, device: torch.device) -> AttentionLayout:
         )
     return AttentionLayout(
         num_layers=len(layer_types),
-        kinds=tuple(sorted(set(layer_types) - {SHARED})),
+        kinds=tuple(sorted({BESIDE.get(kind, kind) for kind in layer_types} - {SHARED} - RECURRENT)) or (FULL,),
         window=next(iter(windows), None),
         additive=config._attn_implementation == "eager",
         device=device,
+        recurrent=tuple(i for i, kind in enumerate(layer_types) if kind in _STATEFUL),
+        attending=sum(kind not in RECURRENT and kind != SHARED for kind in layer_types),
     )

@@ -15,6 +15,7 @@ import torch
 
 from specdec.model.attention import AttentionLayout, Mask
 from specdec.model.kv_cache import CachePlan, SlotCache
+from specdec.model.recurrent import Spans
 
 
 class CachedTokens(Protocol):
@@ -120,7 +121,7 @@ def _pad(batch: Batch) -> Padded:
     cache, layout, device, width = batch.cache, batch.layout, batch.layout.device, batch.width
     kv_len = max(s + c for s, c in zip(starts, counts, strict=True))
     scattered = rows[-1] - rows[0] + 1 != len(rows)
-    plan = CachePlan(rows[0], len(rows), kv_len, None)
+    plan = CachePlan(rows[0], len(rows), kv_len, None, spans=Spans(rows, starts, counts, batch.num_drafts))
     if scattered:
         plan.rows = torch.tensor(rows, device=device)
     if all(c == width for c in counts) and all(s == starts[0] for s in starts) and not scattered:

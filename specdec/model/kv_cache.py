@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from specdec.model.recurrent import RecurrentStates, Spans
+
 
 @dataclass
 class CachePlan:
@@ -26,6 +28,7 @@ class CachePlan:
     positions: torch.Tensor | None = None  # [R, W] positions to write; padding writes to the bin
     rows: torch.Tensor | None = None  # [R] rows that are not neighbours: reading copies
     row_column: torch.Tensor | None = None  # [R, 1] rows, next to `positions`
+    spans: Spans | None = None  # which tokens are whose, for recurrent layers
 
 
 class SlotLayer(CacheLayerMixin):
@@ -118,6 +121,7 @@ class SlotCache(Cache):
         self.bin = max_model_len  # position that padding is written to
         self.capacity = max_model_len + 1
         self.plan = CachePlan(0, 1, 0, 0)
+        self.recurrent = RecurrentStates(self.max_rows)
         self._positions: torch.Tensor | None = None
         self.length_of = dict.fromkeys(self.slots.row_of, 0)  # positions worth moving when a row moves
         super().__init__(layers=[SlotLayer(self) for _ in range(num_layers)])
@@ -146,6 +150,7 @@ class SlotCache(Cache):
             if layer.is_initialized:
                 layer.keys[hole, :, :length] = layer.keys[row, :, :length]
                 layer.values[hole, :, :length] = layer.values[row, :, :length]
+        self.recurrent.move(row, hole)
 
     def read(self, slot: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values [kv_heads, length, head_dim] of a request in one layer, as views."""
@@ -157,4 +162,4 @@ class SlotCache(Cache):
     def num_bytes(self) -> int:
         """Bytes reserved so far."""
         tensors = [t for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values)]
-        return sum(t.numel() * t.element_size() for t in tensors)
+        return sum(t.numel() * t.element_size() for t in tensors) + self.recurrent.num_bytes

@@ -20,10 +20,12 @@ GB = 1e9
 def kv_bytes_per_token(target: Target) -> int:
     """Bytes of keys and values that one token occupies over all layers."""
     text = target.model.config.get_text_config(decoder=True)
+    if not target.layout.num_kv_layers:
+        return 0
     heads = text.num_attention_heads
     kv_heads = getattr(text, "num_key_value_heads", None) or heads
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
-    return 2 * target.layout.num_layers * kv_heads * head_dim * target.dtype.itemsize
+    return 2 * target.layout.num_kv_layers * kv_heads * head_dim * target.dtype.itemsize
 
 
 def free_bytes(device: torch.device, utilization: float = 1.0) -> int | None:
@@ -38,16 +40,26 @@ def free_bytes(device: torch.device, utilization: float = 1.0) -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
-def choose_max_model_len(target: Target, asked: int | None, max_num_seqs: int, utilization: float = 1.0) -> int:
+def choose_max_model_len(
+    target: Target, asked: int | None, max_num_seqs: int, utilization: float = 1.0, max_drafts: int = 0
+) -> int:
     """The longest request; an explicit value is kept or refused, never changed.
 
-    Raises ``OutOfMemory`` when the KV slots cannot fit.
+    Raises ``OutOfMemory`` when the KV slots cannot fit, or the snapshots of recurrent states next to them.
     """
     per_token, free = kv_bytes_per_token(target), free_bytes(target.device, utilization)
+    snapshots = max_num_seqs * (2 + max_drafts) * target.state_bytes
+    if free is not None and snapshots:
+        free -= snapshots
+        if free < 0:
+            raise OutOfMemory(
+                f"the recurrent states need {snapshots / GB:.2f} GB (max_num_seqs {max_num_seqs} x {2 + max_drafts} "
+                f"snapshots x {target.state_bytes} bytes); lower max_num_seqs or num_speculative_tokens"
+            )
     longest = target.model_max_len
     if asked is None:
         length = longest or FALLBACK_LENGTH
-        if free is not None:
+        if free is not None and per_token:
             length = min(length, int(free * SHARE_FOR_KV) // (per_token * max_num_seqs) - 1)
         if length < 16:
             raise OutOfMemory(_message(16, max_num_seqs, per_token, free or 0))

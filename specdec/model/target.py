@@ -22,6 +22,7 @@ from specdec.model.load.locate import locate, locate_folder, quiet_transformers
 from specdec.model.load.support import attention_implementation, check_supported, declares_masks
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+CACHE_ARGUMENTS = ("past_key_values", "cache_params")
 DTYPE_ALIASES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16", "float": "float32"}
 
 
@@ -66,6 +67,8 @@ class Target:
     eos_token_ids: frozenset[int]
     path: Path | None = None
     keeps_rows: bool = True  # forward takes logits_to_keep
+    cache_argument: str = "past_key_values"  # what forward calls its cache
+    state_bytes: int = 0  # of the recurrent states of one request
 
     def handle(self, max_model_len: int, cache: SlotCache | None = None, drafts: Any | None = None) -> TargetHandle:
         """The parts a speculator may share."""
@@ -94,8 +97,8 @@ class Target:
             input_ids=input_ids,
             position_ids=positions,
             attention_mask=mask,
-            past_key_values=cache,
             use_cache=True,
+            **{self.cache_argument: cache},
             **extra,
         )
         logits = output.logits
@@ -180,6 +183,7 @@ def prepare_target(
         raise OutOfMemory(f"the weights do not fit {device}: {_first_line(error)}") from error
     model.requires_grad_(False)
     text = model.config.get_text_config(decoder=True)
+    arguments = inspect.signature(model.forward).parameters
     target = Target(
         model=model,
         tokenizer=tokenizer,
@@ -190,9 +194,14 @@ def prepare_target(
         model_max_len=getattr(text, "max_position_embeddings", None),
         eos_token_ids=_eos_ids(model, tokenizer),
         path=path,
-        keeps_rows="logits_to_keep" in inspect.signature(model.forward).parameters,
+        keeps_rows="logits_to_keep" in arguments,
+        cache_argument=next((name for name in CACHE_ARGUMENTS if name in arguments), CACHE_ARGUMENTS[0]),
     )
-    if not declares_masks(cls):
+    if target.layout.recurrent:
+        from specdec.model.mixers import install_mixers
+
+        target.state_bytes = install_mixers(model, target.layout.recurrent, target.cache_argument)
+    if target.layout.recurrent or not declares_masks(cls):
         from specdec.model.load.mask_probe import check_masks
 
         check_masks(target)

@@ -66,10 +66,7 @@ def config_of(kind, **values):
 @pytest.mark.parametrize(
     "kind, values, words",
     [
-        ("MambaConfig", {}, "recurrent state"),
-        ("JambaConfig", {}, "recurrent state"),
-        ("Qwen3NextConfig", {}, "recurrent state"),
-        ("Lfm2Config", {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}, "conv"),
+        ("RwkvConfig", {}, "recurrent state"),
         ("Llama4TextConfig", {}, "chunked_attention"),
         ("T5Config", {}, "encoder-decoder"),
         ("ViTConfig", {}, "not a causal language model"),
@@ -111,7 +108,7 @@ def test_a_wrong_mask_shows_in_the_logits(tiny, monkeypatch):
 
 
 def test_a_refusal_comes_before_any_weights_are_read(tmp_path):
-    config_of("MambaConfig").save_pretrained(tmp_path)
+    config_of("RwkvConfig").save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"not read")
     with pytest.raises(TargetError, match="recurrent state"):
         load_target(tmp_path)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specdec.config.checkpoint.files.value import Checkpoint
+from specdec.config.final.recurrent_states import layer_counts, state_bytes
 from specdec.config.findings.diagnostics import Diagnostic
 from specdec.config.language.functions import BYTES
 
@@ -46,6 +47,7 @@ def kv_bytes_per_token(checkpoint: Checkpoint | None, facts: Mapping[str, Any]) 
     layers = facts.get("num_hidden_layers")
     if size is None or not layers:
         return None
+    layers, _ = layer_counts(checkpoint.config, layers)
     latent = checkpoint.config.get("kv_lora_rank")
     if isinstance(latent, int):
         rotary = checkpoint.config.get("qk_rope_head_dim")
@@ -56,19 +58,28 @@ def kv_bytes_per_token(checkpoint: Checkpoint | None, facts: Mapping[str, Any]) 
     return int(layers * 2 * heads * head_dim * size) if heads and head_dim else None
 
 
+def recurrent_bytes(checkpoint: Checkpoint | None, facts: Mapping[str, Any], requests: int, k: int) -> int:
+    """Bytes of the snapshots of recurrent states: of each request, one per row to verify and the one before them."""
+    layers = facts.get("num_hidden_layers")
+    if checkpoint is None or not layers:
+        return 0
+    element = BYTES.get(str(facts.get("dtype")), 2)
+    return requests * (k + 2) * state_bytes(checkpoint.config, layers, element)
+
+
 def plan_memory(
     *, target_weights: int | None, draft_weights: int | None, target_kv: int | None, draft_kv: int | None,
-    draft_logits: int, engine: Mapping[str, Any],
+    draft_logits: int, states: int = 0, engine: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[Diagnostic]]:  # fmt: skip
     """The numbers of ``config.resources`` (bytes, tokens), and an error when the weights alone do not fit.
 
-    ``engine.memory_bytes`` x ``gpu_memory_utilization`` is what there is; both models' weights, kept draft logits and
-    ``engine.min_kv_bytes`` are what is needed.
+    ``engine.memory_bytes`` x ``gpu_memory_utilization`` is what there is; both models' weights, kept draft logits, recurrent
+    states and ``engine.min_kv_bytes`` are what is needed.
     """
     memory, share = engine.get("memory_bytes"), engine.get("gpu_memory_utilization") or 1.0
     have = None if memory is None else math.floor(memory * share + 1e-6)
     known = target_weights is not None and draft_weights is not None
-    need = (target_weights or 0) + (draft_weights or 0) + draft_logits
+    need = (target_weights or 0) + (draft_weights or 0) + draft_logits + states
     per_token = None if target_kv is None or draft_kv is None else target_kv + draft_kv
     left = have - need if have is not None and known else None
     tokens = max(left, 0) // per_token if left is not None and per_token else None
@@ -79,6 +90,7 @@ def plan_memory(
         "draft_kv_bytes_per_token": draft_kv,
         "kv_bytes_per_token": per_token,
         "draft_logits_bytes": draft_logits,
+        **({"recurrent_state_bytes": states} if states else {}),
         "memory_bytes": have,
         "kv_bytes": None if left is None else max(left, 0),
         "kv_tokens": tokens,
@@ -91,6 +103,7 @@ def plan_memory(
         f"draft weights {draft_weights}" if draft_weights else "",
     ]
     parts += [f"kept draft logits {draft_logits}" if draft_logits else ""]
+    parts += [f"recurrent states {states}" if states else ""]
     what = " + ".join(p for p in parts if p)
     message = f"{what} = {need} bytes, but memory_bytes {memory} x gpu_memory_utilization {share:g} is {have} bytes"
     if reserve:

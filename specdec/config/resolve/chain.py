@@ -199,7 +199,9 @@ def combined_resources(members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         found[name] = None if None in values else sum(v for v in values if v is not None)
     target, draft = found.get("target_kv_bytes_per_token"), found["draft_kv_bytes_per_token"]
     per_token = found["kv_bytes_per_token"] = None if target is None or draft is None else target + draft
-    parts = [found.get("target_weight_bytes"), found["draft_weight_bytes"], found["draft_logits_bytes"]]
+    states = max(m.get("recurrent_state_bytes") or 0 for m in members)  # of the longest member
+    found |= {"recurrent_state_bytes": states} if states else {}
+    parts = [found.get("target_weight_bytes"), found["draft_weight_bytes"], found["draft_logits_bytes"], states]
     have = found.get("memory_bytes")
     left = None if have is None or None in parts else max(have - sum(p for p in parts if p is not None), 0)
     return {**found, "kv_bytes": left, "kv_tokens": left // per_token if left is not None and per_token else None}

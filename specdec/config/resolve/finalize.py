@@ -10,7 +10,7 @@ from typing import Any
 from specdec.config.checkpoint import Checkpoint
 from specdec.config.final.engine_effects import engine_effects
 from specdec.config.final.hashing import digest
-from specdec.config.final.memory_estimate import kv_bytes_per_token, plan_memory, weight_bytes
+from specdec.config.final.memory_estimate import kv_bytes_per_token, plan_memory, recurrent_bytes, weight_bytes
 from specdec.config.final.speculative_config import Namespace, SpeculativeConfig
 from specdec.config.final.verification import LOSSY, verification
 from specdec.config.final.wiring import shared_weights, step_to_layer, vocab_mode
@@ -212,6 +212,9 @@ def resource_values(
         if MODEL in parts.record.options
         else 0,
         draft_logits=own.get("draft_logits_bytes") or 0,
+        states=recurrent_bytes(
+            target.checkpoint, plain, parts.values["engine.max_num_seqs"], int(parts.options[K].value)
+        ),
         engine={n: f.value for n, f in settings.engine.items() if f"engine.{n}" not in parts.block.composed.tainted},
     )
     one_pass, passes = own.get("draft_pass_bytes"), own.get("draft_passes")

@@ -37,8 +37,11 @@ def check_masks(target: Target) -> None:
     own = next((name for name, buffer in target.model.named_buffers() if buffer.dim() == 4), None)
     problem = f"it keeps a mask of its own ({own})" if own else _difference(target)
     if problem is not None:
+        does = (
+            "mixes the states of tokens and requests" if target.layout.recurrent else "computes its own attention masks"
+        )
         raise TargetError(
-            f"{type(target.model).__name__} computes its own attention masks, so requests of different lengths cannot "
+            f"{type(target.model).__name__} {does}, so requests of different lengths cannot "
             f"share a forward: {problem}; run it with `specdec export vllm`"
         )
 
@@ -57,7 +60,7 @@ def _difference(target: Target) -> str | None:
             request.token_ids += prompt[-LAST:]
         together = _forward(target, cache, requests)
         alone = [target.model(torch.tensor([p], device=target.device), use_cache=False).logits[0, -1] for p in prompts]
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
         return (str(error) or type(error).__name__).splitlines()[0]
     for ours, theirs in zip(together, alone, strict=True):
         apart = float((ours.float() - theirs.float()).abs().max() / theirs.float().std())

@@ -7,7 +7,7 @@ from typing import Any
 from transformers.cache_utils import get_layer_types_and_kwargs
 
 from specdec.errors import TargetError
-from specdec.model.attention import FULL, SHARED, SLIDING
+from specdec.model.attention import BESIDE, FULL, RECURRENT, SHARED, SLIDING
 
 WAY_OUT = "run it with `specdec export vllm`"
 
@@ -33,18 +33,20 @@ def check_supported(config: Any) -> Any:
         raise TargetError(f"{name} is an encoder-decoder; the embedded engine runs decoders; {WAY_OUT}")
     cls = model_class(config)
     text = config.get_text_config(decoder=True)
-    if getattr(cls, "_is_stateful", False):
-        raise TargetError(
-            f"{name} ({cls.__name__}) keeps a recurrent state that cannot be rolled back after a rejection; {WAY_OUT}"
-        )
     try:
-        other = sorted(set(get_layer_types_and_kwargs(text)[0]) - {FULL, SLIDING, SHARED})
+        kinds = set(get_layer_types_and_kwargs(text)[0])
     except ValueError as error:
         raise TargetError(f"{name} describes its layers in a way that transformers refuses: {error}") from error
+    other = sorted(kinds - {FULL, SLIDING, SHARED, *RECURRENT, *BESIDE})
     if other:
         raise TargetError(
-            f"{name} has layers of kind {', '.join(other)}; the embedded engine can roll back {FULL} and {SLIDING} "
-            f"only; {WAY_OUT}"
+            f"{name} has layers of kind {', '.join(other)}; the embedded engine can roll back {FULL}, {SLIDING} and "
+            f"recurrent ones only; {WAY_OUT}"
+        )
+    if getattr(cls, "_is_stateful", False) and not kinds & {*RECURRENT, *BESIDE}:
+        raise TargetError(
+            f"{name} ({cls.__name__}) keeps a recurrent state of its own, outside transformers' cache, which cannot be "
+            f"rolled back after a rejection; {WAY_OUT}"
         )
     return cls
 
