@@ -58,7 +58,7 @@ DSPARK = {
     "num_target_layers": LAYERS,
     "mask_token_id": 7,
     "target_layer_ids": [0, 2],
-    "markov_rank": 6,
+    "markov_rank": 16,
     "markov_head_type": "vanilla",
     "enable_confidence_head": True,
     "confidence_head_with_markov": True,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
+from specdec.drafts.block.native_blocks import NativeBlocks
 from specdec.drafts.block.network import BlockDraft
 from specdec.drafts.lane import Lane
 from specdec.drafts.runner import DraftRunner
@@ -38,7 +39,9 @@ class BlockLane(Lane):
         counts, round_ = self.begin(step)
         row_of = self.cache.row_of
         active = sorted((r for r, count in enumerate(counts) if count), key=lambda r: row_of[round_.slots[r]])
-        if active:
+        if active and (native := self.native) is not None:
+            NativeBlocks(self, native).block(round_, active, [counts[r] for r in active])
+        elif active:
             slots = [round_.slots[r] for r in active]
             ids = [self.pairs.of[slot].token_ids[-1] for slot in slots]
             last = self._write_context(slots)
@@ -47,10 +50,10 @@ class BlockLane(Lane):
             padded = self._padded(slots, self.network.block_ids(anchors, self.rows).tolist(), starts)
             x = self.network.inputs(padded.input_ids)
             hidden = self.network.norm(self.network(x, padded.positions, None, self.cache))
-            self._walk(round_, active, [counts[r] for r in active], hidden, anchors, last)
+            self.walk(round_, active, [counts[r] for r in active], hidden, anchors, last)
         return round_.drafts()
 
-    def _walk(
+    def walk(
         self,
         round_: DraftRound,
         active: Sequence[int],

@@ -10,6 +10,7 @@ import torch
 from block_checkpoints import DFLASH, DSPARK, VOCAB, backbone, markov, resolved, save, shared
 from block_run import Run
 from lane_driver import World, drive, step_of
+from specdec_kernels.cpu import build
 
 from specdec.drafts.block.lane import BlockLane
 from specdec.drafts.runner import DraftRunner
@@ -31,11 +32,15 @@ def tensors_of(config: dict[str, Any]) -> dict[str, torch.Tensor]:
     return backbone(config) | (markov(config) if "markov_rank" in config else {})
 
 
-def make_lane(folder: Path, name: str, max_len: int = 200, **options: Any) -> BlockLane:
+def make_lane(folder: Path, name: str, max_len: int = 200, native: bool = True, **options: Any) -> BlockLane:
     checkpoint, k = KINDS[name]
     config = resolved(save(folder, checkpoint, tensors_of(checkpoint)), name.split()[0], k, **options)
     network = load_network(config).load(config, shared())
-    return BlockLane(DraftRunner(None, max_len, CPU, 4), network, Needs(boundaries=(1, 3)), config)
+    lane = BlockLane(DraftRunner(None, max_len, CPU, 4), network, Needs(boundaries=(1, 3)), config)
+    if not native:
+        lane.native = None
+    assert (lane.native is not None) == (native and build.available())
+    return lane
 
 
 def recompute(lane: BlockLane) -> Any:
@@ -45,11 +50,11 @@ def recompute(lane: BlockLane) -> Any:
     return drafts
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("name", KINDS)
-def test_every_round_equals_a_recomputation(name: str, seed: int, tmp_path: Path) -> None:
-    lane = make_lane(tmp_path, name)
-    assert drive(lane, lane.block, recompute(lane), seed=seed, k=KINDS[name][1], vocab=VOCAB, width=WIDTH) > 20
+def test_every_round_equals_a_recomputation(name: str, native: bool, tmp_path: Path) -> None:
+    lane = make_lane(tmp_path, name, native=native)
+    assert drive(lane, lane.block, recompute(lane), seed=int(native), k=KINDS[name][1], vocab=VOCAB, width=WIDTH) > 20
 
 
 def test_nothing_behind_the_committed_length_is_seen(tmp_path: Path) -> None:
