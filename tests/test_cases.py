@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 import specdec
-from specdec.config.final.speculative_config import Namespace, Resolution
+from specdec.config.final.speculative_config import Resolution
+from specdec.config.final.speculative_config import plain as plain_data
 from specdec.config.findings.diagnostics import Diagnostic
+from specdec.config.language.options_model import option_model, validate_options
 
 CASES = Path(__file__).parent / "cases"
 GIVEN = (
@@ -100,9 +102,7 @@ def show(result: Resolution) -> str:
 
 
 def plain(value: Any) -> Any:
-    if isinstance(value, Namespace):
-        return value.to_dict()
-    return [plain(v) for v in value] if isinstance(value, tuple) else value
+    return plain_data(value) if isinstance(value, (Mapping, tuple)) else value
 
 
 @pytest.mark.parametrize(("name", "case"), load_cases(), ids=lambda value: value if isinstance(value, str) else "")
@@ -113,6 +113,10 @@ def test_case(name: str, case: dict[str, Any], tmp_path: Path) -> None:
     result = run(case, tmp_path)
     found = show(result)
     assert (result.config is None) == bool(result.errors), f"no configuration and no reason, or both\n{found}"
+
+    for config in [result.config, *result.config.members] if result.config else []:
+        assert isinstance(config.options, option_model(config.record)), "options are the record's typed model"
+        assert validate_options(config.record, plain_data(config.options))[1] == []
 
     wanted_errors = want.get("errors", [])
     assert len(result.errors) == len(wanted_errors), f"{len(wanted_errors)} errors wanted\n{found}"

@@ -2,65 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from specdec.config.findings.diagnostics import ConfigError, Diagnostic, Origin
+from specdec.config.language.namespace import Namespace, plain
 from specdec.config.language.record import SpeculatorRecord
-
-
-class Namespace(Mapping[str, Any]):
-    """A frozen mapping whose keys are also attributes: ``config.options.prompt_lookup_max``."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
-        object.__setattr__(self, "_values", {k: _freeze(v) for k, v in (values or {}).items()})
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except KeyError:
-            raise AttributeError(
-                f"no value {name!r}; there is: {', '.join(sorted(self._values)) or 'nothing'}"
-            ) from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError("a finalized configuration cannot be changed; resolve again with an override")
-
-    def __repr__(self) -> str:
-        return f"Namespace({self._values!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return dict(self._values) == (dict(other) if isinstance(other, Mapping) else other)
-
-    def __hash__(self) -> int:
-        return hash(repr(sorted(self._values.items(), key=str)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain dicts and lists, ready for YAML or JSON."""
-        data: dict[str, Any] = plain(self)
-        return data
-
-
-def _freeze(value: Any) -> Any:
-    if isinstance(value, Namespace):
-        return value
-    if isinstance(value, Mapping):
-        return Namespace(value)
-    if isinstance(value, (list, tuple)):
-        return tuple(_freeze(v) for v in value)
-    return value
 
 
 @dataclass(frozen=True)
@@ -70,7 +18,9 @@ class SpeculativeConfig:
     method: str
     record: SpeculatorRecord
     num_speculative_tokens: int
-    options: Namespace  # every option of the record, merged and validated
+    options: (
+        Any  # the record's typed, frozen model: every option, merged and validated; read by attribute or as a mapping
+    )
     draft: Namespace  # facts and settings of the draft: model, dtype, quantization, kv_cache_dtype, max_model_len, rope_type, ...
     target: Namespace  # facts and settings of the target
     engine: Namespace  # engine settings after speculation changed them
@@ -137,10 +87,4 @@ class Resolution:
         return self.config
 
 
-def plain(value: Any) -> Any:
-    """Plain dicts, lists and scalars."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return value
+__all__ = ["Namespace", "Resolution", "SpeculativeConfig", "plain"]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from specdec.config.findings.diagnostics import Diagnostic, Source
+from specdec.config.language.namespace import freeze
 from specdec.config.language.record import OptionSpec, SpeculatorRecord
 
 _WORDS = {
@@ -32,8 +33,8 @@ def validate_options(
     values: Mapping[str, Any],
     sources: Mapping[str, Source] | None = None,
     at: str = "speculative",
-) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
-    """The validated options, or None and every finding. Null equals absent; 8.0 is the integer 8.
+) -> tuple[Any, list[Diagnostic]]:
+    """An instance of the record's model, or None and every finding. Null equals absent; 8.0 is the integer 8.
 
     ``sources`` maps an option to where its value was written.
     """
@@ -44,7 +45,7 @@ def validate_options(
     except ValidationError as error:
         found = _one_branch(record, error.errors(include_url=False))
         return None, [_diagnostic(record, item, sources or {}, at) for item in found]
-    return model.model_dump(), []
+    return model, []
 
 
 def option_problem(option: OptionSpec, value: Any) -> str | None:
@@ -66,19 +67,21 @@ def _kept(owner: Any, name: str, options: Mapping[str, OptionSpec]) -> Any:
 
 
 def _build(name: str, options: Mapping[str, OptionSpec]) -> Any:
-    from pydantic import BeforeValidator, ConfigDict, create_model
+    from pydantic import AfterValidator, BeforeValidator, create_model
+
+    from specdec.config.language.option_values import OptionValues
 
     fields: dict[str, Any] = {}
     for key, option in options.items():
         kind = _annotated(option)
         default = list(option.default) if isinstance(option.default, (list, tuple)) else option.default
         if option.required and "null" not in option.types:
-            fields[key] = (kind, ...)
+            fields[key] = (Annotated[kind, AfterValidator(freeze)], ...)  # type: ignore[valid-type, unused-ignore]
         else:
             # null equals absent: the default takes its place
-            fields[key] = (Annotated[kind | None, BeforeValidator(_absent(default))], default)
-    config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=())
-    return create_model(f"{name}_options", __config__=config, **fields)
+            checked: Any = Annotated[kind | None, BeforeValidator(_absent(default)), AfterValidator(freeze)]  # type: ignore[valid-type, unused-ignore]
+            fields[key] = (checked, freeze(default))
+    return create_model(f"{name}_options", __base__=OptionValues, **fields)
 
 
 def _absent(default: Any) -> Any:
@@ -166,14 +169,15 @@ def _present(limits: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _object(properties: Mapping[str, Any], required: Any, name: str) -> Any:
-    from pydantic import ConfigDict, create_model
+    from pydantic import create_model
 
-    fields = {
+    from specdec.config.language.option_values import OptionValues
+
+    fields: dict[str, Any] = {
         key: (_from_schema(part, key), ...) if key in required else (_from_schema(part, key) | None, None)
         for key, part in properties.items()
     }
-    config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-    return create_model(name, __config__=config, **fields)  # type: ignore[call-overload]
+    return create_model(name, __base__=OptionValues, **fields)
 
 
 def _open_object(required: Any) -> Any:

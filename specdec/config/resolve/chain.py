@@ -11,6 +11,8 @@ from specdec.config.final.speculative_config import Namespace, SpeculativeConfig
 from specdec.config.final.verification import METHOD
 from specdec.config.findings.diagnostics import Diagnostic, Origin
 from specdec.config.findings.paths import Step, format_path
+from specdec.config.language.namespace import plain
+from specdec.config.language.options_model import validate_options
 from specdec.config.language.record import SpeculatorRecord
 from specdec.config.merge.options import Block, K
 from specdec.config.read.inputs import shown
@@ -78,7 +80,10 @@ def resolve_chain(path: tuple[Step, ...], shared: Shared) -> Outcome:
         return Outcome(diagnostics=(*findings, *faults))
     shared_options = options_of(record, outer, members, shared)
     origins = provenance_of(outcomes, format_path(path))
-    return Outcome(combine(record, members, shared_options, origins), findings, origins)
+    typed, wrong = typed_options(record, shared_options, members, format_path(outer))
+    if wrong:
+        return Outcome(diagnostics=(*findings, *wrong))
+    return Outcome(combine(record, members, shared_options, typed, origins), findings, origins)
 
 
 def faults_of_list(
@@ -138,6 +143,16 @@ def options_of(
     return {**values, MEMBERS: [m.source[SPECULATIVE] for m in members]}
 
 
+def typed_options(
+    record: SpeculatorRecord, options: Mapping[str, Any], members: Sequence[SpeculativeConfig], label: str
+) -> tuple[Any, list[Diagnostic]]:
+    """The chain's options as its record's model: those it sets, those that its members share, the longest member's k."""
+    first = members[0].options
+    shared = {name: first[name] for name in record.options if name in first and name not in (K, MEMBERS)}
+    longest = max(member.num_speculative_tokens for member in members)
+    return validate_options(record, plain({**shared, **options, K: longest}), at=label or SPECULATIVE)
+
+
 def provenance_of(outcomes: list[Outcome], label: str) -> dict[str, Origin]:
     """The origins of all members; groups that all share (``target``, ``engine``) come from the first."""
     merged: dict[str, Origin] = {}
@@ -151,7 +166,11 @@ def provenance_of(outcomes: list[Outcome], label: str) -> dict[str, Origin]:
 
 
 def combine(
-    record: SpeculatorRecord, members: list[SpeculativeConfig], options: dict[str, Any], origins: dict[str, Origin]
+    record: SpeculatorRecord,
+    members: list[SpeculativeConfig],
+    options: dict[str, Any],
+    typed: Any,
+    origins: dict[str, Origin],
 ) -> SpeculativeConfig:
     """One configuration over several; ``members`` keeps each in full, in order of priority."""
     first = members[0]
@@ -171,7 +190,7 @@ def combine(
         method=record.name,
         record=record,
         num_speculative_tokens=longest.num_speculative_tokens,
-        options=Namespace(options),
+        options=typed,
         engine=Namespace(engine),
         numbers=Namespace(numbers),
         verification=longest.verification,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,6 +50,18 @@ class State:
     def k(self) -> int | None:
         """Tokens drafted per round."""
         return self.options[K].value if K in self.options else None
+
+    def without(self, wrong: Iterable[str]) -> State:
+        """The same with options whose values are not to be believed, so that nothing is judged by them."""
+        bad = frozenset(wrong)
+        composed = replace(self.block.composed, tainted=self.block.composed.tainted | {self.block.at(n) for n in bad})
+        gone = {f"options.{name}" for name in bad} | ({"k"} if K in bad else set())
+        return replace(
+            self,
+            block=replace(self.block, composed=composed),
+            options={name: found for name, found in self.options.items() if name not in bad},
+            values={name: value for name, value in self.values.items() if name not in gone},
+        )
 
 
 def examine(record: SpeculatorRecord, block: Block, draft: DraftCheckpoint, shared: Shared) -> State:

@@ -56,6 +56,7 @@ class Parts:
     block: Block
     origin: Origin  # of the method
     options: Mapping[str, Found]
+    typed: Any  # the same as an instance of the record's model; None where a value is wrong
     draft: Draft
     layers: Found | None
     capabilities: Mapping[str, bool]
@@ -83,7 +84,7 @@ def finalize(
     resources, memory = resource_values(parts, scope, settings, target)
     findings = [*effects.diagnostics, *memory]
     plain = {name: {n: f.value if f else None for n, f in group.items()} for name, group in groups.items()}
-    option_values = {name: options[name].value if name in options else None for name in record.options}
+    option_values = parts.typed.to_dict()
     source = canonical_source(parts, settings, k)
     provenance = origins(parts, groups)
     hashed = {
@@ -98,7 +99,7 @@ def finalize(
         method=record.name,
         record=record,
         num_speculative_tokens=k,
-        options=Namespace(option_values),
+        options=parts.typed,
         draft=Namespace(plain["draft"]),
         target=Namespace(plain["target"]),
         engine=Namespace(plain["engine"]),

@@ -20,6 +20,7 @@ from specdec.config.merge.options import Block, missing
 from specdec.config.merge.ranks import Candidate, strongest, with_beaten
 from specdec.config.merge.settings import read_settings, written
 from specdec.config.merge.target_side import attention_of
+from specdec.config.merge.validated import validated
 from specdec.config.read.inputs import at_path
 from specdec.config.resolve.examine import Shared, State, examine, specialized
 from specdec.config.resolve.finalize import Draft, Parts, finalize
@@ -174,6 +175,11 @@ def complete(state: State, origin: Origin, findings: tuple[Diagnostic, ...], sha
     if not state.readable:
         return Outcome(diagnostics=tuple(found), provenance={f"{block.label}.method": origin})
     place = len(found)
+    typed, wrong = validated(record, block, state.options, "target" if state.draft.same else "draft")
+    if wrong:
+        found += wrong.values()
+        state = state.without(wrong)
+        block = state.block
     draft, values, more = draft_side(state, shared)
     found += more
     target_rules = tuple(r for t in matching_targets(shared.registry, shared.target.checkpoint) for r in t.rules)
@@ -199,7 +205,7 @@ def complete(state: State, origin: Origin, findings: tuple[Diagnostic, ...], sha
     )
     errors = any(d.severity == "error" for d in found)
     parts = Parts(
-        state.record, block, origin, state.options, draft, layers, capabilities, numbers, values, tuple(found)
+        state.record, block, origin, state.options, typed, draft, layers, capabilities, numbers, values, tuple(found)
     )
     if errors or state.k is None:
         return Outcome(diagnostics=tuple(found), provenance={f"{block.label}.method": origin})
