@@ -150,6 +150,12 @@ class Lane:
             row[width - len(part) :] = part
         return padded
 
+    def _inputs(
+        self, token_ids: torch.Tensor, features: torch.Tensor, first: torch.Tensor, number: int
+    ) -> torch.Tensor:
+        """What enters the layers for draft ``number``; the same for all where one network drafts them."""
+        return self.network.inputs(token_ids, features, first)
+
     def _forward(
         self, slots: Sequence[int], tokens: list[list[int]], features: torch.Tensor, starts: list[int], number: int
     ) -> torch.Tensor:
@@ -165,7 +171,7 @@ class Lane:
         batch = Batch([], tokens, starts, rows, nothing, [True] * len(rows), self.cache, self.layout, chosen.dtype)
         padded = batch.padded
         self.cache.plan = padded.plan
-        x = self.network.inputs(padded.input_ids, chosen, padded.positions == 0)
+        x = self._inputs(padded.input_ids, chosen, padded.positions == 0, number)
         hidden = self.network(x, padded.positions, padded.mask, self.cache, number)
         if is_sorted:
             return hidden

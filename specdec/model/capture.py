@@ -22,6 +22,11 @@ def decoder_layers(model: Any) -> torch.nn.ModuleList:
     return found[0]
 
 
+def _every_row(module: Any, args: Any, kwargs: Any) -> Any:
+    """Layers that read the keys of others are left out for rows without logits; their states are wanted here."""
+    return (args, {**kwargs, "logits_to_keep": None}) if "logits_to_keep" in kwargs else None
+
+
 class HiddenStateCapture:
     """Registers hooks on ``model``; after a forward, ``take()`` returns what they saw.
 
@@ -36,6 +41,8 @@ class HiddenStateCapture:
         self._seen: dict[int, torch.Tensor] = {}
         self._ready: tuple[torch.Tensor | None, torch.Tensor | None] | None = None
         self._hooks: list[Any] = []
+        if last or boundaries:
+            self._hooks.append(model.base_model.register_forward_pre_hook(_every_row, with_kwargs=True))
         if last:
             self._hooks.append(model.base_model.register_forward_hook(self._on_base))
         if boundaries:

@@ -20,12 +20,16 @@ GB = 1e9
 def kv_bytes_per_token(target: Target) -> int:
     """Bytes of keys and values that one token occupies over all layers."""
     text = target.model.config.get_text_config(decoder=True)
-    if not target.layout.num_kv_layers:
-        return 0
-    heads = text.num_attention_heads
-    kv_heads = getattr(text, "num_key_value_heads", None) or heads
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
-    return 2 * target.layout.num_kv_layers * kv_heads * head_dim * target.dtype.itemsize
+    count = target.layout.num_kv_layers
+    # a config whose layers differ answers for a single layer only
+    differ = getattr(text, "is_heterogeneous", False)
+    layers = [text.per_layer_config[i] for i in range(count)] if differ else [text] * count
+    values = 0
+    for layer in layers:
+        heads = layer.num_attention_heads
+        kv_heads = getattr(layer, "num_key_value_heads", None) or heads
+        values += 2 * kv_heads * (getattr(layer, "head_dim", None) or layer.hidden_size // heads)
+    return values * target.dtype.itemsize
 
 
 def free_bytes(device: torch.device, utilization: float = 1.0) -> int | None:

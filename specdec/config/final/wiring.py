@@ -119,5 +119,20 @@ def step_to_layer(k: int | None, modules: Any) -> Found | None:
     return Found([step % modules for step in range(k)], origin)
 
 
+def target_kv_layers(facts: Mapping[str, Found], target: Mapping[str, Found]) -> Found | None:
+    """Per kind of the draft's layers the target's last layer of that kind with keys and values of its own."""
+    ours, theirs = facts.get("layer_types"), target.get("layer_types")
+    if ours is None or theirs is None:
+        return None
+    shared = target["num_kv_shared_layers"].value if "num_kv_shared_layers" in target else 0
+    own = theirs.value[: len(theirs.value) - shared]
+    last = {kind: layer for layer, kind in enumerate(own)}
+    kinds = list(dict.fromkeys(ours.value))
+    if any(kind not in last for kind in kinds):
+        return None
+    inputs = ("draft.layer_types", "target.layer_types", "target.num_kv_shared_layers")
+    return Found([last[kind] for kind in kinds], Origin("derived", "last layers with keys of their own", inputs=inputs))
+
+
 def _on(options: Mapping[str, Found], name: str) -> bool:
     return name in options and options[name].value is True

@@ -13,7 +13,7 @@ from specdec.config.final.hashing import digest
 from specdec.config.final.memory_estimate import kv_bytes_per_token, plan_memory, recurrent_bytes, weight_bytes
 from specdec.config.final.speculative_config import Namespace, SpeculativeConfig
 from specdec.config.final.verification import LOSSY, verification
-from specdec.config.final.wiring import shared_weights, step_to_layer, vocab_mode
+from specdec.config.final.wiring import shared_weights, step_to_layer, target_kv_layers, vocab_mode
 from specdec.config.findings.diagnostics import Diagnostic, Found, Origin
 from specdec.config.language.expressions import MISSING, ExpressionError, Scope
 from specdec.config.language.record import SpeculatorRecord
@@ -177,6 +177,8 @@ def wiring_values(parts: Parts, target: Target, k: int) -> Values:
     values["vocab_mode"] = (
         vocab_mode(parts.options, facts, target.facts, own_vocab) if MODEL in record.options else None
     )
+    if record.capabilities.get("reads_target_kv"):
+        values["target_kv_layers"] = target_kv_layers(facts, target.facts)
     modules = facts.get("num_mtp_modules")
     values["step_to_layer"] = step_to_layer(k, modules.value if modules else None)
     return values
