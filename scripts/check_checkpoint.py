@@ -185,7 +185,8 @@ def judge(counts: Any, expected: Expectation | None) -> tuple[bool, str]:
         )
     if expected is not None and expected.conditional is not None:
         for i, ((share, n), chance) in enumerate(zip(measured, expected.conditional, strict=False)):
-            error = 3 * math.sqrt(chance * (1 - chance) / n) + 0.03 if n else 1.0
+            middle = (chance * n + 2) / (n + 4)  # so that a chance of 0 or 1 is not taken for certain
+            error = 3 * math.sqrt(middle * (1 - middle) / n) + 0.03 if n else 1.0
             if share < chance - error:
                 return (
                     False,

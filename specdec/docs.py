@@ -13,7 +13,7 @@ from specdec.config.records.registry import builtin
 from specdec.config.records.sections import section_fields
 from specdec.config.schema.build import shipped_schema_text
 from specdec.config.show.catalog import catalog
-from specdec.config.show.explain_record import default_text, engines_text, guarantee_text, type_text
+from specdec.config.show.explain_record import acceptance_text, default_text, engines_text, guarantee_text, type_text
 from specdec.config.show.matrix import engine_cell, feature_cell, needs
 
 NOTICE = "<!-- generated from the records by `make docs`; edit speculators.yaml instead -->"
@@ -122,6 +122,8 @@ def method_section(record: SpeculatorRecord) -> str:
         )
     if record.specializations:
         lines.append("- Taken over by: " + ", ".join(f"`{s.record}`" for s in record.specializations))
+    if record.expected_acceptance:
+        lines.append("- Published acceptance: " + "; ".join(map(acceptance_text, record.expected_acceptance)))
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+DRAFTERS = Path(os.environ.get("SPECDEC_DRAFTERS", ROOT.parent / "shared" / "data" / "drafters"))
 K = 3
 PROMPTS = [list(range(1, 9)), [5, 6, 7], [20, 21, 22, 23], [40] * 6]
 
@@ -125,6 +127,13 @@ def counts(*per_position: tuple[int, int]) -> Any:
             "position 1 accepts 0.600 of 100",
         ),
         (counts((60, 100), (3, 60)), CHECK.Expectation("x", 1.9, [0.62, 0.5]), False, "position 2"),
+        (
+            counts((60, 100), (0, 2)),
+            CHECK.Expectation("x", 2.2, [0.6, 1.0]),
+            True,
+            "as expected",
+        ),  # two drafts say little
+        (counts((60, 100), (0, 30)), CHECK.Expectation("x", 2.2, [0.6, 1.0]), False, "position 2"),
         (counts((60, 100), (30, 60)), CHECK.Expectation("x", 2.2), True, "in line with the published 2.20"),
         (counts((30, 100), (3, 30)), CHECK.Expectation("x", 3.6), False, "1.33 tokens per round, where 3.60"),
         (counts((10, 100), (1, 10)), None, False, "few drafts"),
@@ -154,3 +163,17 @@ def test_where_the_expected_figure_comes_from(tmp_path):
     assert CHECK.expectation(args, config) is None
     config.draft["verifier"] = "Qwen/Qwen3-8B"
     assert CHECK.expectation(args, config).source == "c"
+
+
+if (DRAFTERS / "smollm2-135m-dspark").is_dir():  # 23 MB of weights are not part of the project
+
+    def test_a_trained_draft(tmp_path, capsys):
+        lines = (ROOT / "specdec" / "bench" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+        (tmp_path / "two.jsonl").write_text("\n".join(lines[:2]), encoding="utf-8")
+        folder = str(DRAFTERS / "smollm2-135m-dspark")
+        args = ["--prompts", str(tmp_path / "two.jsonl"), "--max-tokens", "40", "--expected", "0.2,0.2"]
+        code = CHECK.main([folder, "SmolLM2-135M-Instruct", "target.max_model_len=512", "engine.device=cpu", *args])
+        out = capsys.readouterr().out
+        assert (
+            code == 0 and "DSpark" in out and out.endswith("verdict: as expected at every position, within its error\n")
+        )

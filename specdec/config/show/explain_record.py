@@ -34,6 +34,7 @@ def record_page(record: SpeculatorRecord, registry: Any) -> str:
         ("Reads", own_facts(record, registry)),
         ("Implementation", record.implementation or ""),
         ("Draft module", record.draft_model or ""),
+        ("Published", "; ".join(acceptance_text(row) for row in record.expected_acceptance)),
         ("Brought by", record.origin if record.origin != "built in" else ""),
     ]
     parts.append("\n".join(_pair(name, text) for name, text in facts if text))
@@ -54,6 +55,15 @@ def record_page(record: SpeculatorRecord, registry: Any) -> str:
     if record.rules:
         parts.append("Rules (specdec explain RULE)\n  " + _fold(", ".join(rule.id for rule in record.rules), 2))
     return "\n\n".join(parts)
+
+
+def acceptance_text(row: Mapping[str, Any]) -> str:
+    """One published figure in a few words."""
+    drafts = f", k={row['num_speculative_tokens']}" if "num_speculative_tokens" in row else ""
+    return (
+        f"{row['tokens_per_round']} tokens a round for {row['target']} on {row['prompts']}, temperature "
+        f"{row['temperature']}{drafts} ({row['source']})"
+    )
 
 
 def own_facts(record: SpeculatorRecord, registry: Any) -> str:
