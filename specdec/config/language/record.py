@@ -56,6 +56,7 @@ class FactSpec:
     convert: str | None = None  # named conversion, see specdec/config/checkpoint/facts/convert.py
     key_converts: Mapping[str, str] = field(default_factory=dict)  # key -> conversion, where keys differ in convention
     required: bool = False
+    minimum: int | None = None  # of an integer
     summary: str = ""
     source: Source | None = None
 

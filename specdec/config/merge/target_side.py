@@ -9,6 +9,8 @@ from typing import Any
 from specdec.config.checkpoint import Checkpoint, in_speculators_format, load_checkpoint, read_target_facts
 from specdec.config.checkpoint.facts.keys import lookup
 from specdec.config.checkpoint.facts.target_facts import check_target
+from specdec.config.checkpoint.files.bounds import bounded
+from specdec.config.checkpoint.files.errors import CheckpointFault
 from specdec.config.checkpoint.files.value import Role
 from specdec.config.findings.diagnostics import Diagnostic, Found, Origin
 from specdec.config.merge.config_overrides import overridden_fact, override_config
@@ -41,6 +43,12 @@ def given_checkpoint(config: Any, tensors: Any, role: Role) -> tuple[Checkpoint 
     if not isinstance(config, Mapping):
         message = f"the {role}'s config.json must be a mapping, not {shown(config)}"
         return None, [Diagnostic("wrong-type", "error", role, message, "give the contents of config.json")]
+    try:
+        bounded(config, f"the {role}'s config.json")
+    except CheckpointFault as fault:
+        return None, [
+            Diagnostic("checkpoint-unreadable", "error", role, str(fault), "give the contents of config.json")
+        ]
     shapes, findings = tensor_shapes(tensors, role)
     text_keys = {str(k): v for k, v in config.items()}
     if text_keys.get("architectures") is not None and not _texts(text_keys["architectures"]):

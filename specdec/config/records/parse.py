@@ -178,6 +178,7 @@ def make_fact(name: str, entry: Entry) -> FactSpec:
         type=raw.get("type", "any"),
         keys=tuple(keys),
         default=raw.get("default"),
+        minimum=raw.get("minimum"),
         default_in_speculators_format=raw.get("default_in_speculators_format"),
         has_default="default" in raw or "default_in_speculators_format" in raw,
         convert=raw.get("convert"),

@@ -54,6 +54,10 @@ def _read(
             return None, Diagnostic(
                 "wrong-type", "error", f"{checkpoint.role}.{written}", message, fix="correct the config.json"
             )
+        if spec.minimum is not None and isinstance(value, int) and value < spec.minimum:
+            message = f"{written} is {value}, expected at least {spec.minimum}"
+            at = f"{checkpoint.role}.{written}"
+            return None, Diagnostic("out-of-range", "error", at, message, fix="correct the config.json")
         rule: tuple[str, ...] = ()
         if conversion:
             value, how = CONVERSIONS[conversion](value, ConversionContext(key, target_layers))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Mapping
 
 from specdec.config.checkpoint.files.value import Checkpoint, Shape
 
-# Prefixes that wrappers add, and names that some trainers give to what others call differently.
+_WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+# names that some trainers give to what others call differently
 _RENAMES = (
-    (re.compile(r"^(model\.language_model\.|language_model\.model\.|language_model\.|model\.)"), ""),
     (re.compile(r"^midlayer\."), "layers.0."),
     (re.compile(r"^eagle_linear\."), "fc."),
     (re.compile(r"^encoder\.fc\."), "fc."),  # Muse Glimmer
@@ -22,11 +23,16 @@ _RENAMES = (
     (re.compile(r"^refiner_head\.mlp_(gate|up|down)\."), r"xpress_head.mlp.\1_proj."),
     (re.compile(r"^refiner_head\."), "xpress_head."),
 )
+_LATEST: deque[tuple[Mapping[str, Shape], dict[str, Shape]]] = deque(maxlen=4)  # every rule asks again for these
 _LAYER = re.compile(r"^layers\.(\d+)\.")
 
 
 def normalised_name(name: str) -> str:
     """``model.layers.0.x`` and ``midlayer.x`` as ``layers.0.x``."""
+    wrapper = next((prefix for prefix in _WRAPPERS if name.startswith(prefix)), "")
+    name = name[len(wrapper) :]
+    if name.startswith("layers."):  # nearly all names of a large checkpoint, and none of the others
+        return name
     for pattern, replacement in _RENAMES:
         name = pattern.sub(replacement, name)
     return name
@@ -34,9 +40,14 @@ def normalised_name(name: str) -> str:
 
 def normalised_shapes(checkpoint: Checkpoint) -> dict[str, Shape] | None:
     """Normalised tensor name -> shape; None when the checkpoint's tensors are not known."""
-    if checkpoint.tensors is None:
+    tensors = checkpoint.tensors
+    if tensors is None:
         return None
-    return {normalised_name(name): shape for name, shape in checkpoint.tensors.items()}
+    held = next((shapes for known, shapes in _LATEST if known is tensors), None)
+    if held is None:
+        held = {normalised_name(name): shape for name, shape in tensors.items()}
+        _LATEST.append((tensors, held))
+    return held
 
 
 def layer_count(shapes: Mapping[str, Shape]) -> int:

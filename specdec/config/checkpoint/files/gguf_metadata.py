@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, overload
 
+from specdec.config.checkpoint.files.bounds import regular_file
 from specdec.config.checkpoint.files.errors import CheckpointFault
 
 MAGIC = b"GGUF"
@@ -35,6 +36,7 @@ class GgufContents:
 
 def read_gguf(path: Path) -> GgufContents:
     """The contents of the file's head. Raises CheckpointFault for a damaged file."""
+    regular_file(path)
     try:
         with path.open("rb") as file:
             return _Reader(file, path).contents()

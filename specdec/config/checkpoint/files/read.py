@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from specdec.config.checkpoint.files.bounds import MAX_TENSORS, MAX_VALUES, bounded, regular_file
 from specdec.config.checkpoint.files.errors import CheckpointFault
 from specdec.config.checkpoint.files.gguf_config import checkpoint_from_gguf
 from specdec.config.checkpoint.files.hub_cache import cached_snapshot, looks_like_hub_id
@@ -154,6 +155,7 @@ def _tokenizer_of(directory: Path) -> Callable[[], TokenizerInfo | None]:
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """A JSON file whose top level is an object. Raises CheckpointFault with line and column when it is not."""
+    regular_file(path)
     try:
         if path.stat().st_size > MAX_CONFIG_BYTES * (4 if path.name.endswith(INDEX_SUFFIX) else 1):
             raise CheckpointFault(f"{path.name} is {path.stat().st_size} bytes long, too large for a configuration")
@@ -168,6 +170,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
         raise CheckpointFault(f"{path}: not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise CheckpointFault(f"{path} holds a JSON {type(value).__name__}, expected an object")
+    bounded(value, str(path), MAX_TENSORS if path.name.endswith(INDEX_SUFFIX) else MAX_VALUES)
     return value
 
 

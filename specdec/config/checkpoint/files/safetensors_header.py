@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specdec.config.checkpoint.files.bounds import (
+    INT64,
+    MAX_DIMS,
+    MAX_NAME,
+    MAX_TENSORS,
+    is_broken,
+    regular_file,
+    short,
+)
 from specdec.config.checkpoint.files.errors import CheckpointFault
 
 MAX_HEADER_BYTES = 100_000_000  # the limit of the format's own reference reader
@@ -42,6 +52,7 @@ class TensorEntry:
 
 def read_header(path: Path) -> dict[str, TensorEntry]:
     """Tensor name -> entry. Raises CheckpointFault for a file that is truncated, garbled or inconsistent."""
+    regular_file(path)
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -62,6 +73,8 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
         raise CheckpointFault(f"the header of {path.name} is not valid JSON ({_short(error)})") from error
     if not isinstance(header, dict):
         raise CheckpointFault(f"the header of {path.name} is not a JSON object")
+    if len(header) > MAX_TENSORS:
+        raise CheckpointFault(f"{path.name} lists {len(header)} tensors; no checkpoint has so many")
     return dict(_entries(header, path, data_start=8 + length, size=size))
 
 
@@ -84,13 +97,16 @@ def _entries(header: dict[str, Any], path: Path, data_start: int, size: int) -> 
                 f"{path.name}: the entry of tensor {name!r} lacks a valid dtype, shape or data_offsets"
             )
         begin, end = offsets
+        if len(name) > MAX_NAME or len(shape) > MAX_DIMS or is_broken(name):
+            raise CheckpointFault(f"{path.name}: tensor {short(name)} has a name or a shape that no checkpoint has")
         if begin > end or data_start + end > size:
+            last = short(data_start + end)
             raise CheckpointFault(
-                f"{path.name}: tensor {name!r} ends at byte {data_start + end} but the file has {size}; the file is truncated"
+                f"{path.name}: tensor {name!r} ends at byte {last} but the file has {size}; the file is truncated"
             )
-        count = 1
-        for dim in shape:
-            count *= dim
+        if any(dim >= INT64 for dim in shape):
+            raise CheckpointFault(f"{path.name}: tensor {name!r} has a side of {short(max(shape))}")
+        count = math.prod(shape)
         if dtype in DTYPE_BYTES and count * DTYPE_BYTES[dtype] != end - begin:
             raise CheckpointFault(f"{path.name}: tensor {name!r} {dtype} {shape} does not fill its {end - begin} bytes")
         yield name, TensorEntry(dtype, tuple(shape), data_start + begin, data_start + end, path)

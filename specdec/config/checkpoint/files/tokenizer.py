@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from specdec.config.checkpoint.files.bounds import regular_file, short
 from specdec.config.checkpoint.files.errors import CheckpointFault
 
 TOKENIZER_FILE = "tokenizer.json"
 VOCAB_FILE = "vocab.json"
+MAX_ID = 10_000_000  # the largest vocabularies have some 300,000 tokens
 Agreement = Literal["identical", "extended", "different", "unknown"]
 
 
@@ -46,7 +48,9 @@ def compare_tokenizers(target: TokenizerInfo | None, draft: TokenizerInfo | None
     if target.tokens == draft.tokens:
         return TokenizerComparison("identical")
     shared = min(target.size, draft.size)
-    for token_id in range(shared):
+    for token_id in sorted({*target.tokens, *draft.tokens}):  # ids may leave gaps of any size
+        if token_id >= shared:
+            break
         ours, theirs = target.tokens.get(token_id), draft.tokens.get(token_id)
         if ours != theirs:
             return TokenizerComparison("different", token_id, ours, theirs)
@@ -68,9 +72,10 @@ def read_tokenizer(directory: Path) -> TokenizerInfo | None:
     for name, parse in ((TOKENIZER_FILE, _from_tokenizer_json), (VOCAB_FILE, _from_vocab_json)):
         path = directory / name
         if path.is_file():
+            regular_file(path)
             try:
                 return parse(json.loads(path.read_text(encoding="utf-8")), name)
-            except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
                 raise CheckpointFault(
                     f"{name} in {directory} is not a tokenizer file that can be read: {error}"
                 ) from error
@@ -83,8 +88,15 @@ def _from_tokenizer_json(data: Any, source: str) -> TokenizerInfo:
         {int(i): t for t, i in vocab.items()} if isinstance(vocab, dict) else {i: v[0] for i, v in enumerate(vocab)}
     )
     added = {int(t["id"]): t["content"] for t in data.get("added_tokens") or ()}
-    return TokenizerInfo({**tokens, **added}, frozenset(added), source)
+    return _within_bounds(TokenizerInfo({**tokens, **added}, frozenset(added), source))
+
+
+def _within_bounds(info: TokenizerInfo) -> TokenizerInfo:
+    wrong = next((i for i in info.tokens if not 0 <= i < MAX_ID), None)
+    if wrong is not None:
+        raise ValueError(f"a token has the id {short(wrong)}")
+    return info
 
 
 def _from_vocab_json(data: Any, source: str) -> TokenizerInfo:
-    return TokenizerInfo({int(i): t for t, i in data.items()}, source=source)
+    return _within_bounds(TokenizerInfo({int(i): t for t, i in data.items()}, source=source))
