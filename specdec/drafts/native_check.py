@@ -98,9 +98,10 @@ def _same_blocks(small: Any) -> bool:
         sampled = small.sampled(small.norm(hidden), _BLOCK)
         if not _close(read[r], sampled[0]) or (parts.walks and not _close(logits[r], small.head(sampled)[0])):
             return False
-        walk = small.walk(small.norm(hidden), anchors[r : r + 1], features[-1:], _BLOCK)
-        if parts.walks and not _walks(walk, anchors[r : r + 1], ids[r], chances[r] if chances else None):
-            return False
+        if parts.walks:  # other walks run on the block's states, which were just compared
+            walk = small.walk(small.norm(hidden), anchors[r : r + 1], features[-1:], _BLOCK)
+            if not _walks(walk, anchors[r : r + 1], ids[r], chances[r] if chances else None):
+                return False
     return True
 
 

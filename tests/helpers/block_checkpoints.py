@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -165,3 +165,151 @@ def resolved(folder: Path, method: str | None = None, k: int | None = None, **op
     return specdec.resolve(
         {"target": {"model": "tiny"}, "speculative": speculative, "engine": {"max_num_seqs": 4}}, target_config=TARGET
     ).unwrap()
+
+
+def matrices(seed: int) -> Callable[..., torch.Tensor]:
+    """``make(*shape)``: seeded normal tensors, one after the other."""
+    generator = torch.Generator().manual_seed(seed)
+    return lambda *shape: torch.randn(*shape, generator=generator)
+
+
+DFLASH2 = {
+    **QWEN3,
+    "architectures": ["DFlash2DraftModel"],
+    "is_causal": False,
+    "num_target_layers": LAYERS,
+    "dflash_config": {
+        "block_size": 5, "conv_group_size": 8, "conv_kernel_size": 3, "mask_token_id": 7, "selector_rank": 6,
+        "selector_top_k": 4, "target_layer_ids": [0, 2], "output_multiplier": 0.5, "final_logit_softcapping": 4.0,
+    },
+}  # fmt: skip
+
+
+def convolutions(config: Mapping[str, Any], seed: int = 2) -> dict[str, torch.Tensor]:
+    """The tensors of the dynamic convolutions."""
+    make, size, nested = matrices(seed), config["hidden_size"], config["dflash_config"]
+    taps, groups = nested["conv_kernel_size"], size // nested["conv_group_size"]
+    tensors = {}
+    for i in range(config["num_hidden_layers"]):
+        for kind in ("attention", "mlp"):
+            tensors[f"layers.{i}.{kind}_conv.base_kernel"] = make(2, taps, size) * 0.5
+            tensors[f"layers.{i}.{kind}_conv.kernel_projection.weight"] = make(2 * taps * groups, size) * 0.1
+    return tensors
+
+
+def selector(config: Mapping[str, Any], seed: int = 3) -> dict[str, torch.Tensor]:
+    """The tensors of the candidate selector."""
+    make, rank = matrices(seed), config["dflash_config"]["selector_rank"]
+    return {
+        "candidate_selector.predecessor_codebook": make(VOCAB, rank),
+        "candidate_selector.successor_codebook": make(VOCAB, rank),
+        "candidate_selector.hidden_projection.weight": make(rank, config["hidden_size"]) * 0.3,
+    }
+
+
+LILICORR = {
+    **QWEN3,
+    "architectures": ["LiLiCorrDraftModel"],
+    "num_target_layers": LAYERS,
+    "dflash_config": {
+        "block_size": 5, "mask_token_id": 7, "target_layer_ids": [0, 2], "lilicorr_enabled": True,
+        "lilicorr_candidate_topk": 4, "lilicorr_hidden_size": 16, "lilicorr_num_layers": 2, "lilicorr_num_heads": 2,
+        "lilicorr_mlp_ratio": 2.0, "lilicorr_factor_dim": 6, "lilicorr_vector_eps": 1e-6, "lilicorr_logit_scale": 5.0,
+    },
+}  # fmt: skip
+
+
+def cells(config: Mapping[str, Any], seed: int = 4) -> dict[str, torch.Tensor]:
+    """The tensors of LiLiCorr's transformer."""
+    make, nested, width = matrices(seed), config["dflash_config"], config["hidden_size"]
+    size, block, top = nested["lilicorr_hidden_size"] or width, nested["block_size"], nested["lilicorr_candidate_topk"]
+    heads, inner, factors = (
+        nested["lilicorr_num_heads"],
+        int(size * nested["lilicorr_mlp_ratio"]),
+        nested["lilicorr_factor_dim"],
+    )
+    linears = {
+        "feature_mlp.up_proj": (size, 5),
+        "feature_mlp.down_proj": (size, size),
+        "factor_input_proj": (size, 3 * size),
+    }
+    linears |= {name: (factors, size) for name in ("out_head", "in_head", "anchor_out_head")}
+    if size != width:
+        linears |= {name: (size, width) for name in ("token_proj", "pass_hidden_proj", "context_proj")}
+    tensors = {"feature_norm.weight": 1 + make(5) * 0.1, "feature_norm.bias": make(5)}
+    tensors |= {"slot_embedding": make(1, 1, block - 1, 1, size), "rank_embedding": make(1, 1, 1, top, size)}
+    tensors |= {"relative_slot_bias": make(heads, 2 * block - 1), "same_slot_bias": make(heads)}
+    tensors |= {name: 1 + 0.2 * make(size) for name in ("output_norm.weight", "anchor_norm.weight")}
+    for i in range(nested["lilicorr_num_layers"]):
+        at = f"layers.{i}."
+        tensors |= {at + "attn_norm.weight": 1 + 0.2 * make(size), at + "mlp_norm.weight": 1 + 0.2 * make(size)}
+        tensors |= {at + "attn.in_proj_weight": make(3 * size, size) * 0.3, at + "attn.in_proj_bias": make(3 * size)}
+        linears |= {at + "attn.out_proj": (size, size)}
+        linears |= {at + "mlp.up_proj": (inner, size), at + "mlp.down_proj": (size, inner)}
+    for name, shape in linears.items():
+        tensors |= {f"{name}.weight": make(*shape) * shape[1] ** -0.5, f"{name}.bias": 0.3 * make(shape[0])}
+    return {f"lilicorr.{name}": tensor for name, tensor in tensors.items()}
+
+
+XPRESS = {
+    **QWEN3,
+    "architectures": ["Qwen3XPressModel"],
+    "num_target_layers": LAYERS,
+    "xpress_block_size": 5,
+    "xpress_rank": 6,
+    "xpress_mlp_hidden": 10,
+    "xpress_num_passes": 4,
+    "xpress_topc": 0,
+    "dflash_config": {"mask_token_id": 7, "target_layer_ids": [0, 2]},
+}
+
+
+def refiner(config: Mapping[str, Any], seed: int = 5) -> dict[str, torch.Tensor]:
+    """The tensors of XPress's head."""
+    make, rank, block = matrices(seed), config["xpress_rank"], config["xpress_block_size"]
+    size, inner = config["hidden_size"], config["xpress_mlp_hidden"]
+    shapes = {"w1": (VOCAB, rank), "w2": (VOCAB, rank), "down_h": (rank, size), "down_g": (rank, size)}
+    shapes |= {
+        "in_proj": (rank, 3 * rank),
+        "mlp.gate_proj": (inner, rank),
+        "mlp.up_proj": (inner, rank),
+        "mlp.down_proj": (rank, inner),
+    }
+    tensors = {f"xpress_head.{name}.weight": make(*shape) * shape[1] ** -0.5 * 2 for name, shape in shapes.items()}
+    return tensors | {"xpress_head.mix.L": make(rank, block, block)}
+
+
+DOMINO = {
+    **QWEN3,
+    "architectures": ["DominoDraftModel"],
+    "num_target_layers": LAYERS,
+    "block_size": 4,
+    "dflash_config": {
+        "mask_token_id": 7, "target_layer_ids": [0, 2], "projector_type": "domino", "pure_draft_prefix_len": 1,
+        "emb_dim": 6, "gru_hidden_dim": 10, "shift_label": True,
+    },
+}  # fmt: skip
+
+
+def prefix_encoder(config: Mapping[str, Any], seed: int = 6) -> dict[str, torch.Tensor]:
+    """The tensors of Domino's head."""
+    make, size, nested = matrices(seed), config["hidden_size"], config["dflash_config"]
+    inner, narrow = nested["gru_hidden_dim"], nested["emb_dim"]
+    return {
+        "prefix_gru.weight_ih_l0": make(3 * inner, size) * 0.3,
+        "prefix_gru.weight_hh_l0": make(3 * inner, inner) * 0.3,
+        "embed_proj.0.weight": make(narrow, size + inner) * 0.3,
+        "embed_proj.2.weight": make(VOCAB, narrow) * 2,
+    }
+
+
+def tensors_of(method: str, config: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """All tensors of a checkpoint of this method."""
+    heads: dict[str, list[Callable[[Mapping[str, Any]], dict[str, torch.Tensor]]]] = {
+        "dspark": [markov], "dflash2": [convolutions, selector], "lilicorr": [cells], "xpress": [refiner],
+        "domino": [prefix_encoder],
+    }  # fmt: skip
+    tensors = backbone(config)
+    for part in heads.get(method, []):
+        tensors |= part(config)
+    return tensors

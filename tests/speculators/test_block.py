@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import pytest
+from block_checkpoints import DFLASH2, DOMINO, LILICORR, VOCAB, XPRESS, save, tensors_of
 from block_targets import native_draft
 
 import specdec
@@ -102,3 +103,28 @@ def test_chain_with_prompt_lookup_keeps_laws_apart(tiny_llama, tmp_path, plain) 
     params = [SamplingParams(temperature=t, seed=i, max_tokens=20) for i, t in enumerate((0.0, 0.7, 0.0, 1.2, 0.0))]
     together, greedy = tokens(llm.generate(PROMPTS, params)), plain(PROMPTS, params)
     assert [together[i] for i in (0, 2, 4)] == [greedy[i] for i in (0, 2, 4)]
+
+
+VARIANTS = {"dflash2": DFLASH2, "lilicorr": LILICORR, "xpress": XPRESS, "domino": DOMINO}
+DRAWN = [(method, "greedy") for method in VARIANTS] + [(m, "probabilistic") for m in VARIANTS if m != "xpress"]
+
+
+@pytest.mark.parametrize(("method", "sampling"), DRAWN)
+def test_every_variant_leaves_greedy_text_alone(method: str, sampling: str, tiny_llama, tmp_path) -> None:
+    target, place = tiny_llama(0, vocab_size=VOCAB)
+    config = VARIANTS[method] | {"num_target_layers": 2}
+    config["dflash_config"] = config["dflash_config"] | {"target_layer_ids": [0, 1]}
+    block = {
+        "method": method,
+        "model": str(save(tmp_path, config, tensors_of(method, config))),
+        "num_speculative_tokens": 4,
+        "draft_sample_method": sampling,
+    }
+    document = {"target": {"model": place, "max_model_len": 96}, "engine": {"max_num_seqs": 4}, "speculative": block}
+    settings = specdec.resolve(document, target_config=target.config.to_dict()).unwrap()
+    drafting = LLM(target, settings, device="cpu", adaptive_drafting=False)
+    alone = LLM(target, device="cpu", max_model_len=96)
+    params = [SamplingParams(temperature=t, seed=i, max_tokens=20) for i, t in enumerate((0.0, 0.7, 0.0, 1.2, 0.0))]
+    together, greedy = tokens(drafting.generate(PROMPTS, params)), tokens(alone.generate(PROMPTS, params))
+    assert [together[i] for i in (0, 2, 4)] == [greedy[i] for i in (0, 2, 4)]
+    assert together == [tokens(drafting.generate([p], q))[0] for p, q in zip(PROMPTS, params, strict=True)]

@@ -74,10 +74,6 @@ def test_published_training_config(path: Path) -> None:
     kind = next(k for k in ("peagle", "eagle3", "ealge3", "dflash", "dspark", "domino") if k in path.stem).replace(
         "ealge3", "eagle3"
     )
-    if kind == "domino":
-        assert found.record is None and found.known_not_implemented is not None
-        assert found.known_not_implemented.name == "domino"
-        return
     assert found.record == kind
     inspection = inspect_draft(registry.records[kind], checkpoint, None, registry)
     assert {d.code for d in inspection.diagnostics} <= {"aux-layers-defaulted"}
