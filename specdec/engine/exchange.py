@@ -76,6 +76,7 @@ def hand_out(drafts: Drafts, requests: Sequence[Request], wanted: Sequence[int],
             # other requests may be drafted for, in the same buffers, before these drafts are verified
             request.draft_logits = request.draft_logits.clone()
         request.confidences = None if confidences is None else confidences[r][: len(row)]
+        request.drafts_free = drafts.free is not None and drafts.free[r]
 
 
 def draft_laws(requests: Sequence[Request]) -> torch.Tensor | None:

@@ -116,8 +116,8 @@ class LLM:
         if speculator is None and config is not None:
             speculator = init_speculator(config, self.target.device, states)
             if controller is None:
-                kind, always = self.target.device.type, not adaptive_drafting
-                controller = build_controller(speculator.num_speculative_tokens, config, kind, always)
+                k, always = speculator.num_speculative_tokens, not adaptive_drafting
+                controller = build_controller(k, config, self.target, always)
         verifier = verifier or build_verifier(config)
         runner = Runner(self.target, states, verifier, speculator, controller, compiled)
         if speculator is not None:

@@ -36,6 +36,7 @@ class Request:
     # [len(drafts), V] what they were drawn from; None = one-hot
     draft_logits: torch.Tensor | TopKDraftLogits | None = None
     confidences: list[float] | None = None  # [len(drafts)]
+    drafts_free: bool = False  # they come from a chain's member that costs nothing
     drafted_in: float = 0.0  # seconds spent proposing them, shared evenly in the batch
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
     finish_reason: str | None = None  # stop | length | abort | error

@@ -82,6 +82,7 @@ class Runner:
         self.drafts_tokens = False
         self.capture: HiddenStateCapture | None = None
         self.needs = Needs()
+        self.costs_nothing: Sequence[bool] = getattr(speculator, "costs_nothing", ())
         if speculator is not None:
             self._wire(speculator)
         self.cache.recurrent.depth = 2 + self.max_drafts
@@ -180,7 +181,7 @@ class Runner:
             return None
         begin = time.perf_counter()
         for request in batch.requests:
-            request.drafts, request.draft_logits, request.confidences = [], None, None
+            request.drafts, request.draft_logits, request.confidences, request.drafts_free = [], None, None, False
         step = settled_step(batch, rejected, self.needs, last, aux)
         self.speculator.observe(step)
         self.times.draft = time.perf_counter() - begin
@@ -191,22 +192,27 @@ class Runner:
         if self.speculator is None or step is None:
             return
         begin = time.perf_counter()
-        wanted = [
-            self._wanted(r, step.batch_size) if samples and not r.finished else 0
+        k = self.schedule(step.batch_size)
+        most = [
+            r.num_drafts_allowed(k) if samples and not r.finished else 0
             for r, samples in zip(batch.requests, batch.samples, strict=True)
         ]
-        asked = [i for i, count in enumerate(wanted) if count]
+        wanted = most
+        if self.controller is not None:
+            pairs = zip(batch.requests, most, strict=True)
+            wanted = [self.controller.choose(r, step.batch_size, count) if count else 0 for r, count in pairs]
+        # a chain's members that cost nothing draft whatever the others are asked for
+        free = most if any(self.costs_nothing) else wanted
+        asked = [i for i in range(len(most)) if wanted[i] or free[i]]
         going = [r for r in batch.requests if not r.finished]
         if asked:
-            counts, requests = [wanted[i] for i in asked], [batch.requests[i] for i in asked]
-            hand_out(self.speculator.propose(step.only(asked, counts)), requests, counts, self.target.vocab_size)
+            counts, for_free = [wanted[i] for i in asked], [free[i] for i in asked]
+            requests = [batch.requests[i] for i in asked]
+            drafts = self.speculator.propose(step.only(asked, counts, for_free))
+            hand_out(drafts, requests, list(map(max, counts, for_free)), self.target.vocab_size)
         self.times.draft += time.perf_counter() - begin
         for request in going:
             request.drafted_in = self.times.draft / len(going)
-
-    def _wanted(self, request: Request, batch_size: int) -> int:
-        k = request.num_drafts_allowed(self.schedule(batch_size))
-        return self.controller.choose(request, batch_size, k) if k and self.controller is not None else k
 
 
 def _sampling(batch: Batch) -> _Sampling:

@@ -13,6 +13,7 @@ from specdec.config.findings.render import render_text
 from specdec.engine.policy.controller import DraftController
 from specdec.engine.policy.step_costs import NominalCosts
 from specdec.errors import EngineError
+from specdec.model.target import Target
 from specdec.verify.coupling import emits_own_draws
 from specdec.verify.verifier import Verifier
 
@@ -119,7 +120,7 @@ def build_verifier(config: SpeculativeConfig | None) -> Verifier:
 
 
 def build_controller(
-    max_drafts: int, config: SpeculativeConfig, device: str = "cpu", always: bool = False
+    max_drafts: int, config: SpeculativeConfig, target: Target, always: bool = False
 ) -> DraftController | None:
     """Decides per request how many drafts to ask for and to verify; None where nothing is to decide.
 
@@ -131,7 +132,7 @@ def build_controller(
     threshold = config.get("options.confidence_threshold") or 0.0
     if always and not throughput and not threshold:
         return None
-    nominal, is_free = NominalCosts.of(config, device), emits_own_draws(config)
+    nominal, is_free = NominalCosts.of(config, target.device.type, target.weight_bytes), emits_own_draws(config)
     return DraftController(
         max_drafts,
         nominal=nominal,

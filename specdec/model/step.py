@@ -93,9 +93,10 @@ class Step(Columns):
     seeds: torch.Tensor = Column(torch.int64)  # [R]
     states: States | None = None  # of the N rows, what the speculator's needs name
     batch_size: int = 0  # requests of the forward that go on, whether they want drafts or not
+    num_free: Sequence[int] | None = None  # [R]: drafts wanted of members of a chain that cost nothing; None = the same
     device: torch.device | None = None  # of the tensors made from lists; None = the CPU
 
-    def only(self, keep: Sequence[int], num_drafts: Sequence[int]) -> Step:
+    def only(self, keep: Sequence[int], num_drafts: Sequence[int], num_free: Sequence[int] | None = None) -> Step:
         """The requests ``keep`` (indices), with these numbers of drafts wanted."""
         names = [name for name in vars(type(self)) if isinstance(vars(type(self))[name], Column)]
         if len(keep) == len(self.host("slots")):
@@ -104,6 +105,7 @@ class Step(Columns):
                 {**held, "num_drafts": list(num_drafts)},
                 states=self.states,
                 batch_size=self.batch_size,
+                num_free=num_free,
                 device=self.device,
             )
         offsets = self.host("row_offsets")
@@ -113,7 +115,8 @@ class Step(Columns):
         lists |= {name: [self.host(name)[i] for i in rows] for name in ("token_ids", "positions")}
         lists |= {"row_offsets": list(ends), "num_drafts": list(num_drafts)}
         states = None if self.states is None else self.states.rows(rows)
-        return Step.of_lists(lists, states=states, batch_size=self.batch_size, device=self.device)
+        held = {"states": states, "batch_size": self.batch_size, "num_free": num_free, "device": self.device}
+        return Step.of_lists(lists, **held)
 
 
 _PER_ROW = ("token_ids", "positions", "row_offsets", "num_drafts")
@@ -130,6 +133,7 @@ class Drafts(Columns):
     # [R, K] probability that each draft is accepted, given those before; nan = no opinion
     confidences: torch.Tensor | None = Column(torch.float32, fill=0.0, optional=True)
     logits_stay: bool = False  # a slot's logits are not written again before these drafts were verified
+    free: Sequence[bool] | None = None  # [R]: from a chain's member that costs nothing
     width: int | None = None  # K of tensors made from rows; None = the longest row
     device: torch.device | None = None
 

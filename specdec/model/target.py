@@ -70,6 +70,11 @@ class Target:
     cache_argument: str = "past_key_values"  # what forward calls its cache
     state_bytes: int = 0  # of the recurrent states of one request
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights in memory, shared ones once."""
+        return sum(p.numel() * p.element_size() for p in self.model.parameters())
+
     def handle(self, max_model_len: int, cache: SlotCache | None = None, drafts: Any | None = None) -> TargetHandle:
         """The parts a speculator may share."""
         head = self.model.get_output_embeddings()

@@ -22,12 +22,18 @@ class ChainSpeculator(BaseSpeculator):
     """Asks ``config.members`` in order; a later one drafts only for requests that the earlier ones left without drafts.
 
     All of them follow every request, so that each is ready when its turn comes. Drafts of one round may come from
-    different speculators in different requests, never within one request.
+    different speculators in different requests, never within one request. Members that cost nothing may draft where dear
+    ones would not pay.
     """
 
     def __init__(self, config: SpeculativeConfig, device: torch.device, req_states: Any | None = None) -> None:
         super().__init__(config, device)
         self.links: list[BaseSpeculator] = [init_speculator(link, device, req_states) for link in config.members]
+
+    @property
+    def costs_nothing(self) -> list[bool]:
+        """Which members read no weights."""
+        return [link.config.get("resources.draft_pass_bytes") == 0 for link in self.links]
 
     def load(self, target: TargetHandle) -> None:
         for link in self.links:
@@ -55,24 +61,27 @@ class ChainSpeculator(BaseSpeculator):
 
     def propose(self, step: Step) -> Drafts:
         k = self.num_speculative_tokens
-        wanted = [min(number, k) for number in step.host("num_drafts")]
-        rows: list[list[int]] = [[] for _ in wanted]
+        wanted = {False: [min(number, k) for number in step.host("num_drafts")]}
+        wanted[True] = wanted[False] if step.num_free is None else [min(number, k) for number in step.num_free]
+        rows: list[list[int]] = [[] for _ in wanted[False]]
+        free = [False] * len(rows)
         proposals: list[Drafts] = []
         chosen: list[tuple[Drafts, int] | None] = [None] * len(rows)  # whose row of which proposal a request takes
-        for link in self.links:
-            limit = allowed(link, step.batch_size or len(rows))
-            asked = [r for r, row in enumerate(rows) if not row and min(wanted[r], limit) > 0]
+        for link, costs_nothing in zip(self.links, self.costs_nothing, strict=True):
+            limit, most = allowed(link, step.batch_size or len(rows)), wanted[costs_nothing]
+            asked = [r for r, row in enumerate(rows) if not row and min(most[r], limit) > 0]
             if not asked:
                 continue
-            proposals.append(link.propose(step.only(asked, [min(wanted[r], limit) for r in asked])))
+            proposals.append(link.propose(step.only(asked, [min(most[r], limit) for r in asked])))
             for at, (r, row) in enumerate(zip(asked, proposals[-1].rows(), strict=True)):
                 if row:
-                    rows[r], chosen[r] = row[:k], (proposals[-1], at)
+                    rows[r], chosen[r], free[r] = row[:k], (proposals[-1], at), costs_nothing
         confidences = None
         if any(proposal.confidences is not None for proposal in proposals):
             confidences = [_confidences(drafts, k) for drafts in chosen]
         lists = {"token_ids": rows, "confidences": confidences}
-        return Drafts.of_lists(lists, logits=_laws(proposals, chosen, rows, k), width=k, device=self.device)
+        laws = _laws(proposals, chosen, rows, k)
+        return Drafts.of_lists(lists, logits=laws, free=free, width=k, device=self.device)
 
 
 def allowed(link: BaseSpeculator, batch_size: int) -> int:

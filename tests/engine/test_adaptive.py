@@ -110,6 +110,7 @@ class Drawn:
     index: int
     drafts: list[int]
     confidences: list[float]
+    drafts_free: bool = False
     draft_logits: object = field(default_factory=lambda: torch.zeros(2, 2))
 
 
@@ -158,7 +159,7 @@ def test_an_estimate_does_not_look_at_the_drawn_token():
     logits, verified = torch.tensor([[2.0, 1.0, 0.5], [0.3, 0.2, 0.1]]), set()
     for drafts in itertools.product(range(3), repeat=2):
         controller = warmed(lambda rows: 0.4 * rows, throughput=True)
-        request = Drawn(0, list(drafts), None, logits)
+        request = Drawn(0, list(drafts), None, draft_logits=logits)
         request.params = SimpleNamespace(temperature=1.0)
         controller.choose(request, 1)
         controller.trim([request])

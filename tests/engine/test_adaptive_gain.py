@@ -36,6 +36,7 @@ class Simulated:
     drafts: list[int] = field(default_factory=list)
     draft_logits: object = ()  # drawn
     confidences: list[float] | None = None
+    drafts_free: bool = False
     fate: list[bool] = field(default_factory=list)
 
     def draw(self, wanted: int) -> None:

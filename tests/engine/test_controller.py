@@ -20,6 +20,7 @@ class FakeRequest:
     drafts: list[int] = field(default_factory=list)
     draft_logits: object = None
     confidences: list[float] | None = None
+    drafts_free: bool = False
 
 
 def flat(rows: int) -> float:
@@ -223,3 +224,26 @@ def test_drafts_without_an_opinion_are_judged_by_their_position() -> None:
     request.drafts, request.confidences = [0] * 4, [float("nan")] * 4
     controller.trim([request])
     assert len(request.drafts) == 4
+
+
+def test_free_drafts_of_a_chain_go_on_where_dear_ones_do_not_pay() -> None:
+    """Each kind is judged by itself: the dear drafter is always wrong, the free one, which drafts now and then, right."""
+    controller = DraftController(4, nominal=NominalCosts(draft_per_token=0.2))
+    request, asked, kept = FakeRequest(0), [], []
+    for turn in range(300):
+        wanted = controller.choose(request)
+        request.drafts_free = turn % 3 == 0
+        request.drafts = [0] * (4 if request.drafts_free else wanted)
+        request.confidences = [0.8] * 4 if request.drafts_free else None
+        controller.trim([request])
+        drafted, right = len(request.drafts), request.drafts_free
+        controller.observe(request, drafted, drafted if right else 0)
+        # a round of the dear drafter takes a while, one of the free one nothing
+        took = 0.2 * PLAIN * wanted if wanted and not right else 0.0
+        controller.observe_forward(1, 1 + drafted, steep(1 + drafted), took)
+        asked.append(wanted)
+        if right:
+            kept.append(drafted)
+    assert sum(count > 0 for count in asked[100:]) < 10
+    assert sum(kept[30:]) / len(kept[30:]) > 2.5
+    assert controller.measured.draft(1, 2) == pytest.approx(0.4, rel=0.1)

@@ -40,6 +40,7 @@ class Replay:
     drafts: list[int] = field(default_factory=list)
     draft_logits: object = None
     confidences: list[float] | None = None
+    drafts_free: bool = False
 
     def draw(self, wanted: int) -> None:
         self.confidences = list(self.lookup.confidences[self.at][: max(0, min(wanted, self.length - self.at - 1))])

@@ -25,6 +25,9 @@ def test_nominal_costs_of_a_configuration() -> None:
     assert NominalCosts.of(configuration(200)).draft(1, 5) == pytest.approx(1.0)
     assert NominalCosts.of(configuration(200, passes=1)).draft(1, 5) == pytest.approx(0.2)
     assert NominalCosts.of(configuration(200, passes=1)).draft(1, 0) == 0.0
+    assert NominalCosts.of(configuration(200), "cpu", 4000).draft(1, 5) == pytest.approx(
+        0.25
+    )  # it runs wider than its file
     chain = configuration(None, members=(configuration(0, passes=1), configuration(200)))
     assert NominalCosts.of(chain).draft(1, 5) == pytest.approx(1.0 + LOOKUP_SHARE)
 

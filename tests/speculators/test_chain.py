@@ -54,6 +54,17 @@ def test_the_first_with_drafts_wins_per_request(make_config, chain_of, batch) ->
     assert drafts.logits is None and drafts.confidences is None
 
 
+def test_members_that_cost_nothing_draft_where_dear_ones_are_not_asked(make_config, chain_of, batch) -> None:
+    lookup = Fixed(make_config(3, resources={"draft_pass_bytes": 0}), [[11, 12, 13], [-1, -1, -1], [-1, -1, -1]])
+    dear = Fixed(make_config(3, resources={"draft_pass_bytes": 9}), [[21, 22, 23]] * 3)
+    chain = chain_of(3, lookup, dear)
+    assert chain.costs_nothing == [True, False]
+    drafts = chain.propose(batch.only([0, 1, 2], [0, 2, 0], [3, 3, 1]))
+    assert drafts.rows() == [[11, 12, 13], [21, 22], []]
+    assert drafts.free == [True, False, False]
+    assert (lookup.asked, dear.asked) == ([[3, 3, 1]], [[2]])
+
+
 @pytest.mark.parametrize("laws_first", [True, False])
 def test_laws_of_mixed_rounds(make_config, chain_of, batch, laws_first: bool) -> None:
     laws = torch.randn(3, 3, 30)

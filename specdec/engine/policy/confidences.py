@@ -26,7 +26,7 @@ class Confidences:
 
     def expected(self, account: Account) -> list[float]:
         """Acceptance by position, for drafts that are not drawn yet or come without a confidence."""
-        if account.costs is not None or account.idle >= account.wait:
+        if account.costs is not None or account.drawn.is_forgotten:
             return [PRIOR] * self.k
         return self.by_position.conditional()
 
@@ -50,7 +50,8 @@ class Confidences:
         """A round verified ``drafted`` tokens of the request and accepted ``accepted``."""
         if account.costs is not None or not drafted:
             return
-        self.by_position.observe(accepted, drafted)
+        if not account.is_free:  # what is drawn for nothing says nothing about what is dear
+            self.by_position.observe(accepted, drafted)
         if account.features:
             self.by_certainty.observe(account.features, account.confidences, accepted, drafted)
 

@@ -71,6 +71,7 @@ class DraftController:
         """Shorten the drafts of requests about to be verified together to those that pay."""
         accounts = [self._account(request) for request in requests]
         for request, account in zip(requests, accounts, strict=True):
+            account.is_free = request.drafts_free
             if request.drafts:
                 account.confidences = self.confidences.of(request, account)
                 if self.threshold:
@@ -115,7 +116,7 @@ class DraftController:
             return 0
         allowed = math.inf if self.throughput else account.allowed(self.budget)
         best, best_rate, expected, survival = 0, 1.0, 1.0, 1.0
-        for k, acceptance in enumerate(account.rates(self.confidences.expected(account)), start=1):
+        for k, acceptance in enumerate(account.drawn.rates(self.confidences.expected(account)), start=1):
             survival *= acceptance
             expected += survival
             drafting = costs.draft(size, k)
@@ -130,12 +131,13 @@ class DraftController:
 
     def _drafting_cost(self, accounts: Sequence[Account]) -> float:
         """Plain steps that the drafts of this round took."""
-        self._drawn = 0 if self._is_cheap else max((account.wanted for account in accounts), default=0)
+        asked = (account.wanted for account in accounts if not account.is_free)
+        self._drawn = 0 if self._is_cheap else max(asked, default=0)
         return self.measured.draft(len(accounts), self._drawn) if self._drawn else 0.0
 
     def _charge_drafting(self, accounts: Sequence[Account], drafting: float) -> None:
         """All requests wait for a round of drafting; those that asked for it pay."""
-        asked = [account for account in accounts if account.wanted]
+        asked = [account for account in accounts if account.wanted and not account.is_free]
         for account in asked:
             shared = len(accounts) / len(asked) * drafting
             account.charge += shared if account.costs is None else account.costs.draft(1, account.wanted)

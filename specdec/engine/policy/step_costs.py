@@ -41,11 +41,15 @@ class NominalCosts:
         self.draft_per_token, self.draft_per_round = draft_per_token, draft_per_round
 
     @classmethod
-    def of(cls, config: SpeculativeConfig, device: str = "cpu") -> NominalCosts:
-        """From what a configuration knows: a pass of the draft costs the share of the target's weights that it reads."""
+    def of(cls, config: SpeculativeConfig, device: str = "cpu", target_bytes: int | None = None) -> NominalCosts:
+        """From what a configuration knows: a pass of the draft costs the share of the target's weights that it reads.
+
+        ``target_bytes``: weights as they run, which may be wider than in their file; None = as in the file.
+        """
         per_token = per_round = 0.0
         for part in config.members or (config,):
-            share = _pass_share(part.get("resources.draft_pass_bytes"), part.get("resources.target_weight_bytes"))
+            target = target_bytes or part.get("resources.target_weight_bytes")
+            share = _pass_share(part.get("resources.draft_pass_bytes"), target)
             if part.get("resources.draft_passes") == 1:
                 per_round += share
             else:
