@@ -86,7 +86,10 @@ class Scope:
                 data[name] = value
         for name in compiled.asked:
             data[f"known.{name}"] = self._value(name, values) is not None
-        result = compiled.run.eval(data=data)
+        try:
+            result = compiled.run.eval(data=data)
+        except RuntimeError as error:  # the budget of iterations ran out, or a value is none that CEL has
+            raise ExpressionError(expression, str(error).split(": ", 1)[-1]) from None
         kind = result.type().name()
         if kind == "NULL":
             return None  # never through plain_value(): its null gives away a reference that it does not own

@@ -8,6 +8,7 @@ from typing import Any
 
 from specdec.config.final.speculative_config import Resolution, SpeculativeConfig
 from specdec.config.findings.diagnostics import Diagnostic
+from specdec.config.language.expressions import ExpressionError
 from specdec.config.merge.settings import read_settings
 from specdec.config.merge.target_side import check_kv_dtype, check_length, check_parallel, given_checkpoint, read_target
 from specdec.config.read.inputs import read_config
@@ -54,7 +55,12 @@ def resolve(
     findings += [*target.diagnostics, *check_kv_dtype(target), *check_parallel(target), *check_length(target)]
     shared = Shared(composed, settings, target, draft_given, composed.registry)
     members = members_path(shared)
-    outcome = resolve_speculator((SPECULATIVE,), shared) if members is None else resolve_chain(members, shared)
+    try:
+        outcome = resolve_speculator((SPECULATIVE,), shared) if members is None else resolve_chain(members, shared)
+    except ExpressionError as error:  # of a record that an earlier step could not judge
+        message = f"an expression of a record cannot be evaluated: {error.message}, in {error.expression!r}"
+        found = Diagnostic("record-expression", "error", f"{SPECULATIVE}.method", message, "correct the record")
+        return finish(None, (*findings, found), strict)
     return finish(outcome, (*findings, *outcome.diagnostics), strict)
 
 

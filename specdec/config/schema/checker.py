@@ -187,10 +187,11 @@ def checker_of(registry: Any) -> Checker:
 
 
 def unique(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """The findings without repeats of the same code at the same place."""
+    """The findings without repeats of the same code at the same place; what is wrong with rules is told rule by rule."""
     seen: dict[tuple[str, str, str], Diagnostic] = {}
     for d in diagnostics:
-        seen.setdefault((d.code, d.path, str(d.source) if not d.path else ""), d)
+        by_place = not d.path or d.code == "record-expression"
+        seen.setdefault((d.code, d.path, f"{d.source}{d.message}" if by_place else ""), d)
     return list(seen.values())
 
 
