@@ -33,6 +33,8 @@ CASES = [
     ("glm4_moe_lite", 1, 1),
     ("glm4_moe", 2, 2),
     ("deepseek_v3", 2, 4),
+    ("qwen3_next", 1, 3),  # recurrent layers go back to the last accepted token
+    ("qwen3_5_text", 1, 2),
 ]
 
 
