@@ -179,5 +179,5 @@ def _pickle_fault(files: list[Path]) -> CheckpointFault:
         f"{files[0].name} is a pickle, which can run code when it is loaded; only safetensors and GGUF weights are read",
         code="pickle-weights",
         fix='convert it on a machine you trust: python -c "import torch, safetensors.torch as s; '
-        f"s.save_file({{k: v.contiguous() for k, v in torch.load('{files[0].name}', weights_only=True).items()}}, 'model.safetensors')\"",
+        f"s.save_file({{k: v.contiguous().clone() for k, v in torch.load('{files[0].name}', weights_only=True).items()}}, 'model.safetensors')\"",
     )
