@@ -12,7 +12,7 @@ from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.layers import RMSNorm, Rotary
 from specdec.drafts.network import DraftNetwork
 from specdec.drafts.parts import DraftParts
-from specdec.drafts.shared import decoder_layers, embedding, lm_head, open_draft, vocabulary_map
+from specdec.drafts.shared import common_window, decoder_layers, embedding, lm_head, open_draft, vocabulary_map
 from specdec.drafts.weights import Weights
 from specdec.model.handle import TargetHandle
 
@@ -69,7 +69,7 @@ class EagleDraft(EagleHead):
         super().__init__(config, target, weights)
         size, first = self.feature_size, {"input_norm": "layers.0.input_layernorm.weight" in weights}
         self.layers = decoder_layers(config.draft, weights, first)
-        self.num_layers = len(self.layers)
+        self.num_layers, self.window = len(self.layers), common_window(self.layers, weights)
         with torch.device("meta"):
             self.fc = nn.Linear(size + target.hidden_size, size, bias="fc.bias" in weights)
             self.norm = RMSNorm(size, config.draft["rms_norm_eps"]) if "norm.weight" in weights else nn.Identity()

@@ -11,7 +11,7 @@ from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.eagle import EagleHead
 from specdec.drafts.layers import RMSNorm
 from specdec.drafts.parts import DraftParts
-from specdec.drafts.shared import decoder_layers
+from specdec.drafts.shared import common_window, decoder_layers
 from specdec.drafts.weights import Weights
 from specdec.model.handle import TargetHandle
 
@@ -32,7 +32,7 @@ class Eagle3Draft(EagleHead):
         self.layers = decoder_layers(
             draft, weights, {"input_size": 2 * size, "input_norm": draft["use_input_layernorm"]}
         )
-        self.num_layers = len(self.layers)
+        self.num_layers, self.window = len(self.layers), common_window(self.layers, weights)
         count, width = len(config.wiring["capture_before_layer"] or ()), target.hidden_size
         self.state_size = count * width if draft["use_aux_hidden_state"] else width
         with torch.device("meta"):

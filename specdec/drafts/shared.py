@@ -44,6 +44,14 @@ def decoder_layers(draft: Mapping[str, Any], weights: Weights, first: Mapping[st
     return nn.ModuleList(layers)
 
 
+def common_window(layers: nn.ModuleList, weights: Weights) -> int | None:
+    """Positions that every layer sees, itself included; None = all. Raises ``DraftError`` where layers differ."""
+    windows = {layer.self_attn.facts.window for layer in layers}  # type: ignore[union-attr]
+    if len(windows) > 1:
+        raise DraftError(f"{weights.location}: layer_types names sliding and full layers; a head must have one kind")
+    return windows.pop()
+
+
 def embedding(weights: Weights, target: TargetHandle, hidden_size: int) -> nn.Embedding:
     """The draft's own embedding if it is stored and another than the target's, else the target's values.
 

@@ -266,3 +266,15 @@ def test_runs_in_the_native_kernels(tmp_path: Path, flags: dict[str, Any], dtype
     config = heads.resolved("eagle3", heads.write(tmp_path, {**HEAD, **flags}, tensors))
     network = Eagle3Draft.load(config, target)
     assert native_draft(network, SlotCache(network.num_layers, 2, 64)) is not None
+
+
+def test_a_head_slides_where_layer_types_says_so(tmp_path: Path, target: Any) -> None:
+    stated = {**HEAD, "num_hidden_layers": 2, "sliding_window": 4}
+    tensors, sliding, full = heads.eagle3_tensors(layers=2), "sliding_attention", "full_attention"
+    kinds: dict[str, list[str] | None] = {"silent": None, "all": [sliding] * 2, "mixed": [sliding, full]}
+    paths = {n: heads.write(tmp_path / n, {**stated, "layer_types": kind}, tensors) for n, kind in kinds.items()}
+    load = {name: heads.resolved("eagle3", path) for name, path in paths.items()}
+    assert Eagle3Draft.load(load["silent"], target).window is None
+    assert Eagle3Draft.load(load["all"], target).window == 4
+    with pytest.raises(DraftError, match="sliding and full layers"):
+        Eagle3Draft.load(load["mixed"], target)
