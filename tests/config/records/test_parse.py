@@ -15,7 +15,7 @@ from specdec.config.records.parse import check_records_file, schema
 from specdec.config.records.registry import builtin
 
 NAMES = [
-    "ngram", "suffix", "draft_model", "pard", "eagle", "eagle3", "peagle", "mtp", "multi_module_mtp", "gemma4", "medusa", "mlp_speculator",
+    "ngram", "suffix", "domino", "draft_model", "pard", "eagle", "eagle3", "peagle", "mtp", "multi_module_mtp", "gemma4", "medusa", "mlp_speculator",
     "dflash", "dflash2", "dspark", "xpress", "lilicorr", "extract_hidden_states", "chain",
 ]  # fmt: skip
 
