@@ -90,10 +90,11 @@ def base_model() -> Tensors:
         ({**LISTED, "medusa_num_heads": 2}, lambda b, h: listed(b, h)),  # published ones state fewer than they hold
         (LISTED, lambda b, h: listed(b, h, "medusa_lm_head.")),
         ({**TARGET, **LISTED}, lambda b, h: listed(b, h, "medusa_head.") | base_model()),  # merged into the target's
+        ({**TARGET, **LISTED, "medusa_num_heads": 2}, lambda b, h: listed(b, h, "medusa_head.") | base_model()),
         (FORMER, lambda b, h: former(b, h)),
         (FORMER, lambda b, h: former(b, h, "medusa_heads.")),
     ],
-    ids=["listed", "understated", "listed-prefixed", "merged", "former", "former-prefixed"],
+    ids=["listed", "understated", "listed-prefixed", "merged", "merged-understated", "former", "former-prefixed"],
 )
 def test_every_layout_gives_the_same_logits(tmp_path, parts, config, tensors):
     blocks, heads, states = parts
@@ -103,6 +104,10 @@ def test_every_layout_gives_the_same_logits(tmp_path, parts, config, tensors):
     torch.testing.assert_close(network.all_logits(states, 2), want[:, :2])
     for step in range(K):
         torch.testing.assert_close(network.logits(network(states, step=step), step), want[:, step])
+    resolved = specdec.resolve(
+        {"speculative": {"method": "medusa", "model": str(tmp_path)}}, target_config=TARGET
+    ).unwrap()
+    assert resolved.num_speculative_tokens == K
     assert (network.num_heads, network.vocab_size, network.feature_size, network.to_target) == (K, V, H, None)
 
 
