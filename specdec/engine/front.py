@@ -35,6 +35,7 @@ class Front:
         self.engine, self.config = engine, config
         self._commands: deque[Command] = deque()
         self._live: list[Handle] = []
+        self._handle_of: dict[Request, Handle] = {}
         self._owner = _Owner()
         weakref.finalize(self, self._owner.end).atexit = False  # at exit: ``_end_all``
 
@@ -62,7 +63,9 @@ class Front:
         done: SimpleQueue[None] = SimpleQueue()
 
         def end() -> None:
-            self._abort(handle)
+            if handle in self._live:
+                self._abort(handle)
+                self._hand_out([handle], None)
             done.put(None)
 
         self._call(end)
@@ -98,10 +101,10 @@ class Front:
         if (device := self.engine.target.device).type == "cuda":
             torch.cuda.set_device(device)
         try:
+            self._hand_out(self._live, None)  # somebody may have called the engine meanwhile
             while not self._owner.closed:
                 while self._commands:
                     self._commands.popleft()()
-                self._live = [handle for handle in self._live if not handle.advance()]
                 if not any(handle.wants for handle in self._live):
                     return
                 self._step()
@@ -116,13 +119,33 @@ class Front:
         except BaseException as error:
             # the handles of requests that this ended hear of it; when it ended none, the engine is stuck
             self._fail([h for h in self._live if h.has_new_errors] or self._live, error)
-            return
-        for handle in self._live:
-            if handle.on_step is not None and (mine := [r for r in moved if r in handle]):
+            moved = []
+        by_handle: dict[Handle, list[Request]] = {}
+        for request in moved:
+            if (handle := self._handle_of.get(request)) is not None:
+                by_handle.setdefault(handle, []).append(request)
+        for handle, mine in by_handle.items():
+            if handle.on_step is not None:
                 try:
                     handle.on_step(self.engine, mine)
                 except BaseException as error:  # its own caller's
                     self._fail([handle], error)
+                    continue
+            self._hand_out([handle], mine)
+        if not moved or not self.engine.has_unfinished:  # what a step does not report: aborts from inside, failures
+            self._hand_out(self._live, None)
+            if self._live and not self.engine.has_unfinished:
+                self._fail(self._live, EngineError("the engine has lost these requests"))
+
+    def _hand_out(self, handles: Sequence[Handle], moved: Sequence[Request] | None) -> None:
+        """Tell handles what is new, of all their requests or of those that ``moved``, and forget those that ended."""
+        self._forget([handle for handle in handles if handle.advance(moved)])
+
+    def _forget(self, handles: Sequence[Handle]) -> None:
+        for handle in handles:
+            self._live.remove(handle)
+            for request in handle.requests:
+                self._handle_of.pop(request, None)
 
     def _add(self, handle: Handle, prompts: Sequence[Submission]) -> None:
         self._live.append(handle)
@@ -130,6 +153,9 @@ class Front:
             handle.start(prompts, self.engine)
         except BaseException as error:
             self._fail([handle], error)
+            return
+        self._handle_of |= dict.fromkeys(handle.requests, handle)
+        self._hand_out([handle], None)  # some may have failed at once
 
     def _abort(self, handle: Handle) -> None:
         for request in handle.requests:
@@ -138,7 +164,7 @@ class Front:
     def _fail(self, handles: Sequence[Handle], error: BaseException) -> None:
         """End handles with an error that their callers get."""
         failed = list(handles)
-        self._live = [handle for handle in self._live if handle not in failed]
+        self._forget(failed)
         for handle in failed:
             try:
                 self._abort(handle)

@@ -151,9 +151,6 @@ class Handle:
             self.groups.append(prompt.add_to(engine))
             self._mine.update(self.groups[-1])
 
-    def __contains__(self, request: Request) -> bool:
-        return request in self._mine
-
     @property
     def requests(self) -> list[Request]:
         return [request for group in self.groups for request in group]
@@ -167,9 +164,9 @@ class Handle:
     def has_new_errors(self) -> bool:
         return any(r.finish_reason == "error" and r not in self._ended for r in self._mine)
 
-    def advance(self) -> bool:
-        """Hand out what its requests have new; True when all have ended."""
-        for request in self.requests if len(self._ended) < len(self._mine) else ():
+    def advance(self, moved: Sequence[Request] | None) -> bool:
+        """Hand out what its requests, or those that ``moved``, have new; True when all have ended."""
+        for request in self.requests if moved is None else moved:
             if request in self._ended:
                 continue
             if request.finished:

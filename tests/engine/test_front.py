@@ -170,6 +170,19 @@ def test_on_step_runs_inside_and_ends_its_own_call_only(llm, alone):
     assert other.result()[0].outputs[0].token_ids == alone[1]
 
 
+def test_on_step_may_abort_whatever_it_likes(llm, alone):
+    others = [llm.submit(prompt, GREEDY.replace(max_tokens=40)) for prompt in PROMPTS]
+
+    def ending(engine, moved):
+        for request in [*engine.waiting, *engine.running]:
+            if request not in moved:
+                engine.abort(request)
+
+    assert llm.generate([PROMPTS[0]], GREEDY, on_step=ending)[0].outputs[0].token_ids == alone[0]
+    reasons = {handle.result()[0].outputs[0].finish_reason for handle in others}
+    assert "abort" in reasons and reasons <= {"abort", "length"}
+
+
 def test_nobody_else_may_step_a_running_engine(llm):
     seen = []
 
