@@ -50,6 +50,7 @@ def make_lane(folder: Path, name: str, max_len: int = 200, native: bool = True, 
     config = resolved(save(folder, checkpoint, tensors_of(method, checkpoint)), method, k, **options)
     network = load_network(config).load(config, shared())
     lane = BlockLane(DraftRunner(None, max_len, CPU, 4), network, Needs(boundaries=(1, 3)), config)
+    lane.stated_bytes = config.resources.draft_logits_bytes
     if not native:
         lane.native = None
     # a convolution around a sub-layer is no part that the kernels know
@@ -130,7 +131,7 @@ def test_a_block_at_the_end_of_the_context_still_fits(tmp_path: Path) -> None:
     ],
 )
 def test_laws_are_what_drafts_were_drawn_from(name: str, options: dict[str, int], sparse: int, tmp_path: Path) -> None:
-    lane = make_lane(tmp_path, name, draft_sample_method="probabilistic", **options)
+    lane = make_lane(tmp_path, name, draft_sample_method="probabilistic", dtype="float32", **options)
     world, rows = World(1, WIDTH), []
     for slot in (0, 2):
         lane.start(slot)
@@ -161,4 +162,5 @@ def test_laws_are_what_drafts_were_drawn_from(name: str, options: dict[str, int]
             full = law.dense().logits[step_number]
             assert torch.isfinite(full).sum() == sparse and full.shape == (VOCAB,)
     held = lane.runner._stores[lane.sampling].held_bytes
+    assert held == lane.stated_bytes
     assert held == (4 * 4 * sparse * 8 if sparse else 4 * 4 * VOCAB * 4)
