@@ -38,8 +38,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("family", "modules", "k"), CASES)
-@pytest.mark.parametrize("batched", [2048, 5], ids=["whole_prompts", "chunked_prompts"])
+CHUNKED = [("deepseek_v3", 1, 3), ("glm4_moe", 2, 2), ("qwen3_next", 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("family", "modules", "k", "batched"), [(*case, 2048) for case in CASES] + [(*case, 5) for case in CHUNKED]
+)
 def test_greedy_output_is_that_of_transformers_and_rounds_are_recomputed(mtp_target, family, modules, k, batched):
     target = mtp_target(family, modules)
     llm = engine(target, {"method": "mtp", "num_speculative_tokens": k}, batched)
@@ -47,7 +51,7 @@ def test_greedy_output_is_that_of_transformers_and_rounds_are_recomputed(mtp_tar
     check_greedy(llm, target)
     draft = watched.inner.lane.network
     assert len(watched.rounds) > 30 and {len(row) for _, row in watched.rounds} >= {k}
-    for text, row in watched.rounds[:: max(1, len(watched.rounds) // 25)]:
+    for text, row in watched.rounds[:: max(1, len(watched.rounds) // 12)]:
         assert row == recomputed(llm, draft, text, len(row))
 
 
