@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 import specdec
+from specdec.config.findings.diagnostics import ConfigError
 from specdec.drafts.errors import DraftError
 from specdec.drafts.mlp_speculator import MLPSpeculatorDraft
 
@@ -123,14 +124,24 @@ def without(*names: str):
         ({}, without("proj.1.weight"), "no tensor proj.1.weight"),
         ({}, without("ln.2.bias"), "no tensor ln.2.bias"),
         ({}, lambda w: {**w, "head.1.weight": torch.zeros(V, 23)}, "head.1.weight has shape [40, 23]"),
-        ({"inner_dim": 32}, lambda w: w, "has shape [40, 24], but the configuration of the draft needs [40, 32]"),
         ({}, lambda w: {**w, "extra.weight": torch.zeros(1)}, "extra.weight"),
         ({"tie_weights": True}, lambda w: w, "emb.1.weight is not that of the steps before"),
-        ({"n_predict": 2}, lambda w: w, "2.weight"),
-        ({"n_predict": 4}, lambda w: w, "no tensor emb.3.weight"),
     ],
 )  # fmt: skip
 def test_a_wrong_checkpoint_is_one_message(tmp_path, config, change, says):
     with pytest.raises(DraftError) as caught:
         load(tmp_path, {**CONFIG, **config}, prefixed(change(tensors())))
     assert says in str(caught.value) and str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"inner_dim": 32}, "inner_dim 32, but speculator.emb.0.weight has 24 columns"),
+        ({"n_predict": 2}, "n_predict 2, but the weights hold 3 steps"),
+        ({"n_predict": 4}, "n_predict 4, but the weights hold 3 steps"),
+    ],
+)
+def test_a_config_that_lies_is_told_before_anything_is_loaded(tmp_path, config, says):
+    with pytest.raises(ConfigError, match=says):
+        load(tmp_path, {**CONFIG, **config}, prefixed(tensors()))
