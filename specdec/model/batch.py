@@ -15,7 +15,7 @@ import torch
 
 from specdec.model.attention import AttentionLayout, Mask
 from specdec.model.kv_cache import CachePlan, SlotCache
-from specdec.model.recurrent import Spans
+from specdec.model.recurrent.states import Spans
 
 
 class CachedTokens(Protocol):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from specdec.model.recurrent import RecurrentStates, Spans
+from specdec.model.recurrent.states import RecurrentStates, Spans
 
 
 @dataclass

@@ -203,7 +203,7 @@ def prepare_target(
         cache_argument=next((name for name in CACHE_ARGUMENTS if name in arguments), CACHE_ARGUMENTS[0]),
     )
     if target.layout.recurrent:
-        from specdec.model.mixers import install_mixers
+        from specdec.model.recurrent.probe import install_mixers
 
         target.state_bytes = install_mixers(model, target.layout.recurrent, target.cache_argument)
     if target.layout.recurrent or not declares_masks(cls):

@@ -11,7 +11,7 @@ from specdec.config.final.recurrent_states import layer_counts, state_bytes
 from specdec.engine.llm import LLM
 from specdec.engine.sampling.sampling_params import SamplingParams
 from specdec.errors import OutOfMemory, TargetError
-from specdec.model.recurrent import RecurrentStates, Snapshots, Spans
+from specdec.model.recurrent.states import RecurrentStates, Snapshots, Spans
 from specdec.model.target import prepare_target
 from specdec.verify.verifier import Verifier
 from tests.helpers.hybrid_targets import FAMILIES, hybrid_model
