@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,10 @@ GIVEN = (
     "overrides",
 )
 KNOWN = {*GIVEN, "id", "about", "files", "run", "strict", "want", "also", "config"}
+CANNOT, GUESSED = (
+    re.compile(r"cannot be (loaded|run|used)"),
+    re.compile(r"(?<!our )\bguess"),
+)  # words and severity agree
 EXPECTATIONS = {"errors", "warnings", "notes", "absent", "values", "provenance", "same_as"}
 
 
@@ -114,6 +119,11 @@ def test_case(name: str, case: dict[str, Any], tmp_path: Path) -> None:
     found = show(result)
     assert (result.config is None) == bool(result.errors), f"no configuration and no reason, or both\n{found}"
 
+    for d in result.diagnostics:
+        assert not CANNOT.search(d.message) or d.severity == "error", f"what cannot run is no {d.severity}\n{found}"
+        assert not GUESSED.search(d.message) or d.severity == "warning" or case.get("strict"), (
+            f"a guess is a warning\n{found}"
+        )
     for config in [result.config, *result.config.members] if result.config else []:
         assert isinstance(config.options, option_model(config.record)), "options are the record's typed model"
         assert validate_options(config.record, plain_data(config.options))[1] == []

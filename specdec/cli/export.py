@@ -46,12 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from specdec.cli.common import exit_code
-    from specdec.cli.resolving import resolve_one
+    from specdec.cli.resolving import resolve_one, with_checkpoints
     from specdec.config.export import export
 
     resolution = resolve_one("export", args.items, strict=args.strict)
     if resolution is None:
         return 2
+    resolution = with_checkpoints(resolution, args.strict)
     if resolution.config is None:
         print_findings(resolution.diagnostics, stream=sys.stderr)
         return exit_code(resolution.diagnostics, args.strict)

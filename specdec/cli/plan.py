@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from specdec.cli.resolving import resolve_all
+    from specdec.cli.resolving import resolve_all, with_checkpoints
 
     files, overrides = split_arguments(args.items)
     if len(files) > 1:
@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
         return 2
     runs = resolve_all(files[0] if files else None, overrides, multirun=args.multirun, strict=args.strict)
     code, documents = 0, []
-    for label, resolution in runs:
+    for label, resolved in runs:
+        resolution = with_checkpoints(resolved, args.strict)
         code = max(code, exit_code(resolution.diagnostics, args.strict))
         if args.format == "text":
             _print_text(label, resolution, args.all)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from specdec.cli.common import split_arguments
 from specdec.config.final.speculative_config import Resolution
+from specdec.config.findings.diagnostics import Severity
 
 DEFAULT_CONFIG = "default.yaml"
 
@@ -33,6 +35,22 @@ def resolve_all(
 
     for combination in expand_sweep(overrides):
         yield list(combination), resolve(path, combination, strict=strict)
+
+
+def with_checkpoints(resolution: Resolution, strict: bool = False) -> Resolution:
+    """For verbs that read checkpoints: a path that is not there is an error, a hub id that is not cached a warning.
+
+    With ``strict`` the warning is an error too.
+    """
+    changed = [replace(d, severity=_severity(d.code, d.severity, strict)) for d in resolution.diagnostics]
+    broken = any(d.severity == "error" for d in changed)
+    return replace(resolution, diagnostics=tuple(changed), config=None if broken else resolution.config)
+
+
+def _severity(code: str, severity: Severity, strict: bool) -> Severity:
+    if code == "checkpoint-not-found":
+        return "error"
+    return ("error" if strict else "warning") if code == "checkpoint-not-cached" else severity
 
 
 def resolve_one(verb: str, items: Sequence[str], strict: bool = False) -> Resolution | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from specdec.config.checkpoint.facts.canonical import positions_of
 from specdec.config.findings.diagnostics import Diagnostic, Found, Origin
 from specdec.config.language.record import OptionSpec, SpeculatorRecord
 from specdec.config.merge.ranks import strongest, with_beaten
@@ -102,12 +103,14 @@ def draft_model_len(
     result: dict[str, Found] = {}
     positions = facts.get("max_position_embeddings")
     limit = None if served is None else int(served.value)
-    capacity = None if positions is None else int(positions.value)
+    stretched = positions_of(facts, "draft")
+    capacity = None if stretched is None else int(stretched.value)
+    stated = "" if stretched is positions or stretched is None else f" ({stretched.origin.detail})"
     shares = record.capabilities.get("shares_target_positions", True)
     if capacity is not None and limit is not None and positions is not None and capacity < limit:
         if shares and cache_only:
             message = (
-                f"the draft's max_position_embeddings is {capacity}, the engine serves {limit} tokens: "
+                f"the draft's max_position_embeddings is {capacity}{stated}, the engine serves {limit} tokens: "
                 f"its rotary table is extended from {capacity} to {limit}"
             )
             fix = "nothing to do if acceptance holds at long context; else set speculative.max_model_len"
@@ -115,11 +118,11 @@ def draft_model_len(
                 Diagnostic("draft-positions-extended", "warning", "draft.max_position_embeddings", message, fix)
             )
             origin = Origin("derived", "the rotary table is only a cache", inputs=("engine.max_model_len",))
-            positions = Found(limit, with_beaten(origin, [(positions.origin, capacity)]))
+            positions = Found(limit, with_beaten(origin, [(positions.origin, positions.value)]))
             capacity = limit
         elif own is None:
             message = (
-                f"the draft can be used up to {capacity} tokens, the engine serves {limit}: "
+                f"the draft can be used up to {capacity} tokens{stated}, the engine serves {limit}: "
                 f"longer requests go on without drafts from {capacity} tokens on"
             )
             fix = f"lower engine.max_model_len to {capacity}, or accept it by setting speculative.max_model_len: {capacity}"
@@ -130,7 +133,7 @@ def draft_model_len(
         result["max_position_embeddings"] = positions
     until = strongest([(f.origin, f.value) for f in (own,) if f is not None])
     if until is None:
-        bounds = [(b, o) for b, o in ((capacity, positions), (limit, served)) if b is not None and o is not None]
+        bounds = [(b, o) for b, o in ((capacity, stretched), (limit, served)) if b is not None and o is not None]
         if bounds:
             value, source = min(bounds, key=lambda pair: pair[0])
             inputs = ("draft.max_position_embeddings", "engine.max_model_len")

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specdec.config.checkpoint import Checkpoint, in_speculators_format, load_checkpoint, read_target_facts
+from specdec.config.checkpoint import Checkpoint, detect, in_speculators_format, load_checkpoint, read_target_facts
+from specdec.config.checkpoint.checks.agreement import disagreements
+from specdec.config.checkpoint.facts.canonical import positions_of
 from specdec.config.checkpoint.facts.keys import lookup
-from specdec.config.checkpoint.facts.target_facts import check_target
+from specdec.config.checkpoint.facts.target_facts import TARGET_FACTS, check_target
 from specdec.config.checkpoint.files.bounds import bounded
 from specdec.config.checkpoint.files.errors import CheckpointFault
 from specdec.config.checkpoint.files.value import Role
@@ -21,6 +23,7 @@ from specdec.config.read.inputs import shown
 
 VERIFIER = "speculators_config.verifier.name_or_path"
 AUTO = "auto"
+POSITIONS = "max_position_embeddings"
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,26 @@ def read_target(settings: Settings, given: Checkpoint | None, registry: Any) -> 
         checkpoint = checkpoint.with_config(override_config(checkpoint.config, overrides.value))
     facts, wrong = read_target_facts(checkpoint, registry)
     findings += [*wrong, *check_target(checkpoint, facts)]
+    if checkpoint is not None:
+        findings += disagreements(registry.fact_sets.get(TARGET_FACTS, {}).values(), checkpoint)
     if overrides is not None:
         facts = {name: overridden_fact(found, overrides) for name, found in facts.items()}
     return Target(checkpoint, facts, final_settings(located, facts), speculators, tuple(findings))
+
+
+def check_is_target(target: Target, registry: Any) -> list[Diagnostic]:
+    """One error for a checkpoint that declares itself a draft which needs a target of its own."""
+    found = detect(registry, target.checkpoint) if target.checkpoint is not None else None
+    if found is None or found.record is None or found.fallback:
+        return []
+    wants = registry.records[found.record].capabilities
+    if not wants.get("needs_draft_checkpoint") or wants.get("draft_defaults_to_target"):
+        return []
+    message = f"this checkpoint is a draft of method {found.record} ({', '.join(found.evidence)}), not a target"
+    model = target.settings.get("model")
+    source = model.origin.source if model else None
+    fix = "name the target here and the draft as speculative.model"
+    return [Diagnostic("target-is-a-draft", "error", "target.model", message, fix, source)]
 
 
 def final_settings(written: Mapping[str, Found], facts: Mapping[str, Found]) -> dict[str, Found]:
@@ -111,9 +131,9 @@ def final_settings(written: Mapping[str, Found], facts: Mapping[str, Found]) -> 
     for name, fact in (
         ("dtype", "torch_dtype"),
         ("quantization", "quant_method"),
-        ("max_model_len", "max_position_embeddings"),
+        ("max_model_len", POSITIONS),
     ):
-        own, stated = written.get(name), facts.get(fact)
+        own, stated = written.get(name), positions_of(facts, "target") if fact == POSITIONS else facts.get(fact)
         if stated is not None and (own is None or own.value == AUTO):
             final[name] = stated
     final.setdefault("attention_backend", Found(AUTO, Origin("engine", "default")))
@@ -148,10 +168,11 @@ def check_kv_dtype(target: Target) -> list[Diagnostic]:
 
 def check_length(target: Target) -> list[Diagnostic]:
     """A warning when more tokens are served than the target's config has positions for."""
-    served, positions = target.settings.get("max_model_len"), target.facts.get("max_position_embeddings")
+    served, positions = target.settings.get("max_model_len"), positions_of(target.facts, "target")
     if served is None or positions is None or served.value <= positions.value:
         return []
     message = f"max_model_len is {served.value}, above the target's max_position_embeddings, {positions.value}"
+    message += f" ({positions.origin.detail})" if positions.origin.kind == "derived" else ""
     fix = f"lower it to {positions.value}, or say how positions are extended with target.hf_overrides (rope_scaling)"
     return [
         Diagnostic("target-positions-exceeded", "warning", served.origin.detail, message, fix, served.origin.source)

@@ -10,7 +10,14 @@ from specdec.config.final.speculative_config import Resolution, SpeculativeConfi
 from specdec.config.findings.diagnostics import Diagnostic
 from specdec.config.language.expressions import ExpressionError
 from specdec.config.merge.settings import read_settings
-from specdec.config.merge.target_side import check_kv_dtype, check_length, check_parallel, given_checkpoint, read_target
+from specdec.config.merge.target_side import (
+    check_is_target,
+    check_kv_dtype,
+    check_length,
+    check_parallel,
+    given_checkpoint,
+    read_target,
+)
 from specdec.config.read.inputs import read_config
 from specdec.config.resolve.chain import members_path, resolve_chain
 from specdec.config.resolve.examine import Shared
@@ -52,6 +59,10 @@ def resolve(
     draft_given, found_draft = given_checkpoint(draft_config, draft_tensors, "draft")
     findings = [*composed.diagnostics, *settings.diagnostics, *found_target, *found_draft]
     target = read_target(settings, target_given, composed.registry)
+    named = composed.data.get(SPECULATIVE)
+    same = isinstance(named, dict) and named.get("model") == settings.value("target", "model") is not None
+    if not same and (wrong := check_is_target(target, composed.registry)):
+        return finish(None, [*composed.diagnostics, *wrong], strict)
     findings += [*target.diagnostics, *check_kv_dtype(target), *check_parallel(target), *check_length(target)]
     shared = Shared(composed, settings, target, draft_given, composed.registry)
     members = members_path(shared)

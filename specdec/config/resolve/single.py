@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specdec.config.checkpoint import matching_targets
+from specdec.config.checkpoint import Identity, matching_targets
+from specdec.config.checkpoint.facts.canonical import positions_of
 from specdec.config.final.memory_estimate import kv_bytes_per_token, weight_bytes
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.config.final.wiring import GUESSED, aux_layers
@@ -15,7 +16,7 @@ from specdec.config.findings.paths import Step
 from specdec.config.language.expressions import MISSING, ExpressionError, Scope
 from specdec.config.language.record import Alias, SpeculatorRecord
 from specdec.config.merge.inherit import Side, check_quantization, check_settings, draft_model_len, draft_settings
-from specdec.config.merge.method import MODEL, choose, find_draft
+from specdec.config.merge.method import MODEL, DraftCheckpoint, choose, find_draft
 from specdec.config.merge.options import Block, missing
 from specdec.config.merge.ranks import Candidate, strongest, with_beaten
 from specdec.config.merge.settings import read_settings, written
@@ -66,6 +67,8 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared, outer: tuple[Step
     )
     if shared.given is None and model is not None and draft.checkpoint is shared.target.speculators:
         draft = find_draft(record, model, None, shared.target.checkpoint, shared.settings.value("target", MODEL))
+    if any(d.severity == "error" for d in draft.diagnostics):  # what would follow from it says nothing new
+        return Outcome(diagnostics=(*notices, *draft.diagnostics))
     draft = draft.overridden(strongest(block.candidates([OVERRIDES])))
     chosen = choose(record, origin, draft, shared.target.checkpoint, model, registry)
     shared = with_defaults(shared, chosen.record)
@@ -73,6 +76,11 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared, outer: tuple[Step
     if chosen.record is None:
         return Outcome(diagnostics=findings, provenance={f"{block.label}.method": origin} if named else {})
     record, origin = chosen.record, chosen.origin
+    if models and draft.same and not inside_target(record, draft, registry):
+        source = composed.locate((*path, MODEL), False)
+        message = f"{models[0][1]} is the target itself, which is no draft for {record.name}"
+        found = Diagnostic("draft-is-target", "error", block.at(MODEL), message, "name the draft's checkpoint", source)
+        return Outcome(diagnostics=(*notices, found))
     state = examine(record, block, draft, shared)
     for _ in range(MAX_HOPS):
         more_specific = specialized(state, registry)
@@ -88,6 +96,14 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared, outer: tuple[Step
         bad = frozenset(d.path for d in refused)
         state = replace(state, block=replace(block, composed=replace(composed, tainted=composed.tainted | bad)))
     return complete(state, origin, findings, shared)
+
+
+def inside_target(record: SpeculatorRecord, draft: DraftCheckpoint, registry: Any) -> bool:
+    """Whether the target's own checkpoint may hold the draft: by the record, or because it declares that it does."""
+    if record.capabilities.get("draft_defaults_to_target"):
+        return True
+    holds = draft.checkpoint is not None and Identity.of(draft.checkpoint, registry).holds(record.declares, record)
+    return holds and not record.fallback
 
 
 def with_defaults(shared: Shared, record: SpeculatorRecord | None) -> Shared:
@@ -253,7 +269,8 @@ def draft_side(state: State, shared: Shared) -> tuple[Draft, dict[str, Any], lis
     values |= {f"draft.{name}": f.value for name, f in lengths.items() if name != "max_position_embeddings"}
     values |= {"draft.rope_cache_only": cache_only, "draft.weight_bytes": weights, "draft.kv_bytes_per_token": kv}
     if lengths and "max_position_embeddings" in state.facts:
-        values["draft.max_position_embeddings"] = state.facts["max_position_embeddings"].value
+        reach = positions_of(state.facts, "draft")
+        values["draft.max_position_embeddings"] = reach.value if reach else None
     comparison = values.get("draft.tokenizer")
     if comparison in ("identical", "extended", "different"):
         values["draft.tokenizer_equal"] = comparison != "different"

@@ -81,10 +81,10 @@ def test_mask_embedding_replaces_the_table(with_token: bool, tmp_path: Path, sta
     vector = torch.randn(HIDDEN)
     nested = {"target_layer_ids": [0, 2]} if with_token else DFLASH["dflash_config"]
     folder = save(tmp_path, DFLASH | {"dflash_config": nested}, backbone(DFLASH))
-    config = resolved(folder, "dflash", 4)
     plain = DFLASH["dflash_config"]["mask_token_id"]
     extra = {"mask_embedding": vector} | ({"mask_token_id": torch.tensor(plain)} if with_token else {})
     save_file(extra, folder / "mask_embedding.safetensors")
+    config = resolved(folder, "dflash", 4)
     network = BlockDraft.load(config, shared())
     assert network.mask_token_id == plain
     target = shared()

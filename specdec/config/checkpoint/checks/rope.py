@@ -37,14 +37,15 @@ def check_rope(context: CheckContext) -> Iterator[Diagnostic]:
             return
     ours, theirs = context.fact("rope_theta"), context.target("rope_theta")
     if theirs is not None and ours is not None and float(ours) != float(theirs):
-        message = f"the draft's rope_theta is {ours:g}, the target's is {theirs:g}"
+        how = "" if context.stated("rope_theta") else " (a guess: its config states none)"
+        message = f"the draft's rope_theta is {ours:g}{how}, the target's is {theirs:g}"
         yield finding(
             "rope-differs",
             context.at("rope_theta"),
             message,
             fix,
-            "warning" if context.stated("rope_theta") else "note",
+            "warning",
         )
     elif theirs is not None and ours is None and float(theirs) != DEFAULT_THETA:
-        message = f"the draft states no rope_theta and so uses {DEFAULT_THETA:g}; the target's is {theirs:g}"
-        yield finding("rope-differs", "draft.rope_theta", message, fix, "note")
+        message = f"the draft states no rope_theta, so {DEFAULT_THETA:g} is a guess; the target's is {theirs:g}"
+        yield finding("rope-differs", "draft.rope_theta", message, fix, "warning")

@@ -75,6 +75,19 @@ def _read(
     return None, missing
 
 
+EXTENDED = frozenset({"linear", "dynamic"})  # rotary variants whose factor stretches the positions of the config
+
+
+def positions_of(facts: Mapping[str, Found], role: str) -> Found | None:
+    """``max_position_embeddings``, times the factor of a rotary variant that stretches positions, as transformers does."""
+    kind, factor, positions = (facts.get(n) for n in ("rope_type", "rope_factor", "max_position_embeddings"))
+    if kind is None or factor is None or positions is None or kind.value not in EXTENDED or factor.value <= 1:
+        return positions
+    inputs = (f"{role}.max_position_embeddings", f"{role}.rope_factor")
+    how = f"{positions.value} x {kind.value} factor {factor.value:g}"
+    return Found(int(positions.value * factor.value), Origin("derived", how, inputs=inputs))
+
+
 def in_speculators_format(checkpoint: Checkpoint) -> bool:
     """The config carries the marker keys of the speculators library."""
     return any(key in checkpoint.config for key in ("speculators_config", "speculators_model_type"))

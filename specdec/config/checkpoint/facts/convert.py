@@ -72,10 +72,15 @@ def strip_torch(value: str, context: ConversionContext) -> tuple[str, str]:
     return value.removeprefix("torch."), "dtype name"
 
 
+def rope_name(value: str, context: ConversionContext) -> tuple[str, str]:
+    """The name transformers gives a rotary variant today; ``mrope`` is the default one with sections."""
+    return {"mrope": "default", "su": "longrope"}.get(value, value), "rotary variant"
+
+
 CONVERSIONS: dict[str, Conversion] = {
     function.__name__: function
     for function in (
-        boundary, layer_output_to_boundary, eagle_config_ids_to_boundary, negate, minus_one, plus_one, length, lower, strip_torch
+        boundary, layer_output_to_boundary, eagle_config_ids_to_boundary, negate, minus_one, plus_one, length, lower, strip_torch, rope_name, rope_name,
     )
 }  # fmt: skip
 # What a conversion reads, where that differs from the fact's own type.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.config.checkpoint.files.bounds import MAX_TENSORS, MAX_VALUES, bounded, regular_file
-from specdec.config.checkpoint.files.errors import CheckpointFault
+from specdec.config.checkpoint.files.errors import CheckpointFault, lfs_pointer
 from specdec.config.checkpoint.files.gguf_config import checkpoint_from_gguf
 from specdec.config.checkpoint.files.hub_cache import cached_snapshot, looks_like_hub_id
 from specdec.config.checkpoint.files.packaged import PACKAGED, packaged_file
@@ -159,7 +159,9 @@ def read_json_object(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_CONFIG_BYTES * (4 if path.name.endswith(INDEX_SUFFIX) else 1):
             raise CheckpointFault(f"{path.name} is {path.stat().st_size} bytes long, too large for a configuration")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        fault = lfs_pointer(path.name, text[:100].encode())
+        value = {} if fault else json.loads(text)
     except OSError as error:
         raise CheckpointFault(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -168,6 +170,8 @@ def read_json_object(path: Path) -> dict[str, Any]:
         raise CheckpointFault(f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointFault(f"{path}: not valid JSON: {error}") from error
+    if fault:
+        raise fault
     if not isinstance(value, dict):
         raise CheckpointFault(f"{path} holds a JSON {type(value).__name__}, expected an object")
     bounded(value, str(path), MAX_TENSORS if path.name.endswith(INDEX_SUFFIX) else MAX_VALUES)

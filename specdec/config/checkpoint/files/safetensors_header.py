@@ -19,7 +19,7 @@ from specdec.config.checkpoint.files.bounds import (
     regular_file,
     short,
 )
-from specdec.config.checkpoint.files.errors import CheckpointFault
+from specdec.config.checkpoint.files.errors import CheckpointFault, lfs_pointer
 
 MAX_HEADER_BYTES = 100_000_000  # the limit of the format's own reference reader
 DTYPE_BYTES = {
@@ -57,6 +57,9 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
         size = path.stat().st_size
         with path.open("rb") as file:
             prefix = file.read(8)
+            if fault := lfs_pointer(path.name, prefix + file.read(100)):
+                raise fault
+            file.seek(8)
             if len(prefix) < 8:
                 raise CheckpointFault(f"{path.name} is {size} bytes long, too short for a safetensors file")
             (length,) = struct.unpack("<Q", prefix)

@@ -182,3 +182,13 @@ def test_inspection_imports_no_torch() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_git_lfs_pointer_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / name).write_text("version https://git-lfs/spec/v1\noid sha256:1\nsize 12\n")
+    checkpoint, findings = load_checkpoint(tmp_path, role="draft")
+    assert checkpoint is None
+    assert [d.code for d in findings] == ["git-lfs-pointer"]
+    assert name in findings[0].message
