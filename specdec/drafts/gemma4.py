@@ -140,8 +140,8 @@ def kv_layers(config: SpeculativeConfig, target: TargetHandle) -> dict[str, int]
     layers = config.wiring.get("target_kv_layers")
     if layers is None:
         raise DraftError(
-            "the target's config.json has no layer_types, so nothing says which layers the assistant reads; "
-            "use the config.json that belongs to the target"
+            "the target's config.json names no layers (layer_types) of the kinds that the assistant reads and that have "
+            "keys and values of their own; use the assistant and the config.json that belong to this target"
         )
     kinds = target.model.config.get_text_config(decoder=True).layer_types
     return {kinds[layer]: layer for layer in layers}
