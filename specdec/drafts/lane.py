@@ -87,6 +87,10 @@ class Lane:
             self.draw(round_, active, self.network.logits(hidden, number), number)
         return round_.drafts()
 
+    def prepare(self) -> None:
+        """Build now what the first round would else wait for, and be taken for slow by."""
+        _ = self.native
+
     @cached_property
     def native(self) -> NativeDraft | None:
         """The network in the CPU kernels, made and compared when first asked for; None = its torch modules run."""

@@ -27,6 +27,7 @@ class NetworkSpeculator(BaseSpeculator):
     def load(self, target: TargetHandle) -> None:
         runner = DraftRunner.of(target, self.config)
         self.lane = self.make_lane(runner, load_network(self.config).load(self.config, target))
+        self.lane.prepare()
 
     def make_lane(self, runner: DraftRunner, network: DraftNetwork) -> Lane:
         """What runs the network; a family whose rounds differ returns another one."""

@@ -247,3 +247,22 @@ def test_free_drafts_of_a_chain_go_on_where_dear_ones_do_not_pay() -> None:
     assert sum(count > 0 for count in asked[100:]) < 10
     assert sum(kept[30:]) / len(kept[30:]) > 2.5
     assert controller.measured.draft(1, 2) == pytest.approx(0.4, rel=0.1)
+
+
+def test_drafts_that_first_read_a_prompt_do_not_say_what_drafts_cost():
+    controller = DraftController(5, nominal=NominalCosts(draft_per_token=0.1))
+    for _ in range(3):
+        controller.observe_forward(1, 1, PLAIN, 0.0)
+    for index, draft_seconds in ((1, 20 * PLAIN), (2, 30 * PLAIN)):  # the first rounds of two requests
+        request = FakeRequest(index)
+        assert controller.choose(request) > 0
+        request.drafts = [0]
+        controller.trim([request])
+        controller.observe(request, 1, 1)
+        controller.observe_forward(1, 2, PLAIN, draft_seconds)
+    request.drafts = [0] * controller.choose(request)
+    assert request.drafts, "the cost of reading prompts was taken for that of drafts"
+    controller.trim([request])
+    controller.observe(request, len(request.drafts), 0)
+    controller.observe_forward(1, 2, PLAIN, 30 * PLAIN)  # now it was the drafts
+    assert controller.choose(request) == 0

@@ -11,6 +11,7 @@ from specdec.engine.policy.step_costs import NominalCosts
 FREE_LOSS = 0.8  # tokens a request may lose before it emitted anything
 MOST_CREDIT = 8.0  # tokens of gain that may be lost again later
 SHORTEST_WAIT, LONGEST_WAIT = 64, 512  # tokens without drafts before one is tried whatever was learned
+CATCH_UP = 8  # tokens without drafts after which the next draft first reads what it missed
 
 
 @dataclass

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from specdec.engine.policy.accounts import Account
+from specdec.engine.policy.accounts import CATCH_UP, Account
 from specdec.engine.policy.confidences import Confidences
 from specdec.engine.policy.lengths import Widths, above_threshold, cut, rows_of
 from specdec.engine.policy.step_costs import MeasuredCosts, NominalCosts
@@ -59,12 +59,14 @@ class DraftController:
         self._accounts: dict[int, Account] = {}  # by Request.index
         self.crowded = False  # requests wait for a slot: the batch's tokens per second count, not each one's
         self._drawn = 0  # the most drafts drawn for a request of the forward to come
+        self._catches_up = False  # they began with a prompt, or with what was emitted while nothing was drafted
 
     def choose(self, request: Any, batch_size: int = 1, most: int | None = None) -> int:
         """Drafts to draw for the request's next step, 0 to ``most``; ``request`` needs ``index``."""
         most, account = self.max_drafts if most is None else most, self._account(request)
         draws_all = self._is_cheap or self.always
         account.wanted = most if draws_all else min(most, self._worth_drawing(account, batch_size))
+        self._catches_up |= account.wanted > 0 and account.drawn.idle > CATCH_UP
         return account.wanted
 
     def trim(self, requests: Sequence[Any]) -> None:
@@ -94,9 +96,9 @@ class DraftController:
     def observe_forward(self, requests: int, rows: int, seconds: float, draft_seconds: float) -> None:
         """A decode forward of so many requests took ``seconds`` over ``rows`` rows, padding included; its drafts the other."""
         self.measured.add(requests, rows, seconds)
-        if self._drawn:
+        if self._drawn and not self._catches_up:
             self.measured.add_draft(requests, self._drawn, draft_seconds)
-            self._drawn = 0
+        self._drawn, self._catches_up = 0, False
 
     def finish(self, request: Any) -> None:
         """Forget a request."""
