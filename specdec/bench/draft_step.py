@@ -12,8 +12,8 @@ from torch import nn
 
 from specdec.bench.forward import forward_of
 from specdec.drafts.layers import DecoderLayer, LayerFacts, RMSNorm, Rotary
-from specdec.drafts.native import NativeDraft
-from specdec.drafts.parts import DraftParts
+from specdec.drafts.native.parts import DraftParts
+from specdec.drafts.native.stack import NativeDraft
 from specdec.model.accelerate import accelerate, native_stack
 from specdec.model.kv_cache import SlotCache
 from specdec.model.target import Target, load_target

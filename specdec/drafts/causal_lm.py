@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from specdec.drafts.runner import DraftRunner
+from specdec.drafts.run.runner import DraftRunner
 from specdec.errors import TargetError
 from specdec.model.batch import build_batch
 from specdec.model.target import Target, load_target

@@ -10,8 +10,8 @@ from torch import nn
 
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.layers import RMSNorm, Rotary
+from specdec.drafts.native.parts import DraftParts
 from specdec.drafts.network import DraftNetwork
-from specdec.drafts.parts import DraftParts
 from specdec.drafts.shared import common_window, decoder_layers, embedding, lm_head, open_draft, vocabulary_map
 from specdec.drafts.weights import Weights
 from specdec.model.handle import TargetHandle

@@ -10,7 +10,7 @@ from torch import nn
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.eagle import EagleHead
 from specdec.drafts.layers import RMSNorm
-from specdec.drafts.parts import DraftParts
+from specdec.drafts.native.parts import DraftParts
 from specdec.drafts.shared import common_window, decoder_layers
 from specdec.drafts.weights import Weights
 from specdec.model.handle import TargetHandle

@@ -9,7 +9,7 @@ from torch import nn
 
 if TYPE_CHECKING:
     from specdec.config.final.speculative_config import SpeculativeConfig
-    from specdec.drafts.parts import DraftParts
+    from specdec.drafts.native.parts import DraftParts
     from specdec.model.handle import TargetHandle
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.eagle3 import Eagle3Draft
 from specdec.drafts.errors import DraftError
-from specdec.drafts.parts import DraftParts
+from specdec.drafts.native.parts import DraftParts
 from specdec.drafts.weights import Weights
 from specdec.model.handle import TargetHandle
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from specdec.drafts.runner import DraftRunner
+from specdec.drafts.run.runner import DraftRunner
 from specdec.engine.exchange import draft_laws, hand_out, settled_step
 from specdec.engine.outputs import TokenLogprob
 from specdec.engine.policy.lengths import Widths

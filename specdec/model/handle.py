@@ -21,5 +21,5 @@ class TargetHandle:
     device: torch.device
     max_model_len: int
     tokenizer: Any | None = None
-    drafts: Any | None = None  # specdec.drafts.runner.DraftRunner of the engine
+    drafts: Any | None = None  # specdec.drafts.run.runner.DraftRunner of the engine
     kv_cache: Any | None = None  # specdec.model.kv_cache.SlotCache: read(slot, layer) gives a request's keys and values

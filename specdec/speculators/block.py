@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specdec.drafts.block.lane import BlockLane
 from specdec.drafts.network import DraftNetwork
-from specdec.drafts.runner import DraftRunner
+from specdec.drafts.run.runner import DraftRunner
 from specdec.speculators.base import Drafts, Step
 from specdec.speculators.network import NetworkSpeculator
 

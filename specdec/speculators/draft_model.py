@@ -8,9 +8,9 @@ import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.causal_lm import DraftLanguageModel, DraftSequence
-from specdec.drafts.runner import DraftRunner
-from specdec.drafts.sampling import DraftRound, DraftSampling
-from specdec.drafts.vocabulary import SharedPrefix, VocabularyMap, intersect
+from specdec.drafts.run.runner import DraftRunner
+from specdec.drafts.run.sampling import DraftRound, DraftSampling
+from specdec.drafts.run.vocabulary import SharedPrefix, VocabularyMap, intersect
 from specdec.model.accelerate import accelerate, acceleration
 from specdec.model.handle import TargetHandle
 from specdec.speculators.base import BaseSpeculator, Drafts, Step

@@ -8,8 +8,8 @@ import torch
 
 from specdec.drafts.errors import DraftError
 from specdec.drafts.gemma4 import Gemma4Draft
-from specdec.drafts.runner import DraftRunner
-from specdec.drafts.sampling import DraftSampling
+from specdec.drafts.run.runner import DraftRunner
+from specdec.drafts.run.sampling import DraftSampling
 from specdec.model.attention import SLIDING
 from specdec.speculators.base import BaseSpeculator, Drafts, Needs, Step, TargetHandle
 

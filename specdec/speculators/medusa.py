@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from specdec.drafts.sampling import DraftRound
+from specdec.drafts.run.sampling import DraftRound
 from specdec.speculators.base import Step
 from specdec.speculators.state_heads import StateHeadsSpeculator, wanting
 

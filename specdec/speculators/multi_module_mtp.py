@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from specdec.drafts.lane import Lane
-from specdec.drafts.module_lane import ModuleLane
 from specdec.drafts.network import DraftNetwork
-from specdec.drafts.runner import DraftRunner
+from specdec.drafts.run.lane import Lane
+from specdec.drafts.run.module_lane import ModuleLane
+from specdec.drafts.run.runner import DraftRunner
 from specdec.speculators.network import NetworkSpeculator
 
 

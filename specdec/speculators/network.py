@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from specdec.drafts.lane import Lane
 from specdec.drafts.network import DraftNetwork
-from specdec.drafts.runner import DraftRunner
+from specdec.drafts.run.lane import Lane
+from specdec.drafts.run.runner import DraftRunner
 from specdec.speculators.base import BaseSpeculator, Drafts, Needs, Step, TargetHandle
 from specdec.speculators.init import load_network
 

@@ -8,7 +8,7 @@ import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.causal_lm import DraftSequence
-from specdec.drafts.sampling import DraftRound
+from specdec.drafts.run.sampling import DraftRound
 from specdec.speculators.draft_model import DraftModelSpeculator
 from specdec.speculators.init import SpeculatorError
 

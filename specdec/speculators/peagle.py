@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from specdec.drafts.network import DraftNetwork
-from specdec.drafts.parallel_lane import ParallelLane
-from specdec.drafts.runner import DraftRunner
+from specdec.drafts.run.parallel_lane import ParallelLane
+from specdec.drafts.run.runner import DraftRunner
 from specdec.speculators.network import NetworkSpeculator
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from specdec.drafts.runner import DraftRunner
-from specdec.drafts.sampling import DraftRound, DraftSampling
-from specdec.drafts.vocabulary import ReducedVocabulary
+from specdec.drafts.run.runner import DraftRunner
+from specdec.drafts.run.sampling import DraftRound, DraftSampling
+from specdec.drafts.run.vocabulary import ReducedVocabulary
 from specdec.speculators.base import BaseSpeculator, Drafts, Step, TargetHandle
 from specdec.speculators.init import load_network
 

@@ -12,7 +12,7 @@ from specdec_kernels.cpu import build
 
 from specdec.drafts.eagle import EagleDraft
 from specdec.drafts.errors import DraftError
-from specdec.drafts.native_check import native_draft
+from specdec.drafts.native.check import native_draft
 from specdec.model.kv_cache import SlotCache
 from specdec.model.target import prepare_target
 

@@ -14,7 +14,7 @@ from specdec_kernels.cpu import build
 from specdec.config.findings.diagnostics import ConfigError
 from specdec.drafts.eagle3 import Eagle3Draft
 from specdec.drafts.errors import DraftError
-from specdec.drafts.native_check import native_draft
+from specdec.drafts.native.check import native_draft
 from specdec.model.kv_cache import SlotCache
 from specdec.model.target import prepare_target
 

@@ -9,9 +9,9 @@ import torch
 from lane_driver import World, drive, step_of
 from torch import nn
 
-from specdec.drafts.lane import Lane
 from specdec.drafts.network import DraftNetwork
-from specdec.drafts.runner import DraftRunner
+from specdec.drafts.run.lane import Lane
+from specdec.drafts.run.runner import DraftRunner
 from specdec.model.kv_cache import SlotMap
 from specdec.model.step import Needs, Step
 

@@ -8,10 +8,10 @@ from specdec_kernels.cpu import build
 from torch import nn
 
 from specdec.drafts.layers import DecoderLayer, LayerFacts, RMSNorm, Rotary
-from specdec.drafts.native import NativeDraft
-from specdec.drafts.native_check import native_draft
+from specdec.drafts.native.check import native_draft
+from specdec.drafts.native.parts import DraftParts
+from specdec.drafts.native.stack import NativeDraft
 from specdec.drafts.network import DraftNetwork
-from specdec.drafts.parts import DraftParts
 from specdec.model.kv_cache import CachePlan, SlotCache
 
 pytestmark = pytest.mark.skipif(not build.available(), reason="the kernels need a C++ compiler")

@@ -10,8 +10,8 @@ from toy_drafts import KINDS, ROWS, VOCAB, H, Toy
 
 from specdec.drafts.eagle import EagleDraft
 from specdec.drafts.eagle3 import Eagle3Draft
-from specdec.drafts.native import NativeDraft
-from specdec.drafts.native_check import native_draft
+from specdec.drafts.native.check import native_draft
+from specdec.drafts.native.stack import NativeDraft
 from specdec.drafts.peagle import PEagleDraft
 from specdec.model.kv_cache import SlotCache
 from specdec.model.target import prepare_target

@@ -9,9 +9,9 @@ import torch
 from specdec_kernels.cpu import build
 from toy_drafts import KINDS, VOCAB, H, Toy
 
-from specdec.drafts.graphs import ChainGraphs
-from specdec.drafts.lane import Lane
-from specdec.drafts.runner import DraftRunner
+from specdec.drafts.run.graphs import ChainGraphs
+from specdec.drafts.run.lane import Lane
+from specdec.drafts.run.runner import DraftRunner
 from specdec.model.step import Needs, States, Step
 
 needs_compiler = pytest.mark.skipif(not build.available(), reason="the kernels need a C++ compiler")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specdec.drafts.vocabulary import SharedPrefix, VocabularyError, intersect, token_bytes
+from specdec.drafts.run.vocabulary import SharedPrefix, VocabularyError, intersect, token_bytes
 
 NEG_INF = float("-inf")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from specdec.drafts.lane import Lane
+from specdec.drafts.run.lane import Lane
 from specdec.model.step import Drafts, Needs, States, Step
 
 CPU = torch.device("cpu")

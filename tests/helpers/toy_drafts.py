@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from specdec.drafts.layers import DecoderLayer, LayerFacts, RMSNorm, Rotary
+from specdec.drafts.native.parts import DraftParts
 from specdec.drafts.network import DraftNetwork
-from specdec.drafts.parts import DraftParts
 
 VOCAB, ROWS, H = 97, 53, 64
 KINDS = ("beside", "beside normed", "joined", "joined hidden first", "two layers")

@@ -15,7 +15,7 @@ import torch
 from block_targets import native_draft
 
 import specdec
-from specdec.drafts.sampling import DraftRound
+from specdec.drafts.run.sampling import DraftRound
 from specdec.engine.llm import LLM
 from specdec.engine.sampling.sampling_params import SamplingParams
 

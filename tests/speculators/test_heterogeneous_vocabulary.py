@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from specdec.drafts.vocabulary import VocabularyError
+from specdec.drafts.run.vocabulary import VocabularyError
 from specdec.speculators.draft_model import DraftModelSpeculator
 
 CPU, SIZE = torch.device("cpu"), 60

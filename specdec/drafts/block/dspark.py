@@ -12,7 +12,7 @@ from specdec.drafts.block.markov import ConfidenceHead, MarkovHead, MarkovWalk, 
 from specdec.drafts.block.network import BlockDraft
 from specdec.drafts.block.walk import Walk
 from specdec.drafts.errors import DraftError
-from specdec.drafts.parts import DraftParts
+from specdec.drafts.native.parts import DraftParts
 from specdec.drafts.weights import Weights
 
 _TEMPERATURES = "confidence_head.sts_temperatures"

@@ -9,9 +9,9 @@ import torch
 from specdec.config.final.speculative_config import SpeculativeConfig
 from specdec.drafts.block.native_blocks import NativeBlocks
 from specdec.drafts.block.network import BlockDraft
-from specdec.drafts.lane import Lane
-from specdec.drafts.runner import DraftRunner
-from specdec.drafts.sampling import DraftRound
+from specdec.drafts.run.lane import Lane
+from specdec.drafts.run.runner import DraftRunner
+from specdec.drafts.run.sampling import DraftRound
 from specdec.model.batch import Batch, Padded
 from specdec.model.step import Drafts, Needs, Step
 

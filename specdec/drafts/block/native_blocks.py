@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from specdec.drafts.native import NativeDraft
-from specdec.drafts.sampling import DraftRound
+from specdec.drafts.native.stack import NativeDraft
+from specdec.drafts.run.sampling import DraftRound
 
 if TYPE_CHECKING:
     from specdec.drafts.block.lane import BlockLane

@@ -14,8 +14,8 @@ from specdec.drafts.block.masks import read_mask
 from specdec.drafts.block.walk import Rows, Walk
 from specdec.drafts.errors import DraftError
 from specdec.drafts.layers import LayerFacts, RMSNorm, Rotary
+from specdec.drafts.native.parts import DraftParts
 from specdec.drafts.network import DraftNetwork
-from specdec.drafts.parts import DraftParts
 from specdec.drafts.weights import Weights
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from lane_driver import World, drive, step_of
 from specdec_kernels.cpu import build
 
 from specdec.drafts.block.lane import BlockLane
-from specdec.drafts.runner import DraftRunner
+from specdec.drafts.run.runner import DraftRunner
 from specdec.model.step import Needs, Step
 from specdec.speculators.init import load_network
 

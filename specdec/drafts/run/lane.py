@@ -8,15 +8,15 @@ from functools import cached_property
 import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
-from specdec.drafts.graphs import ChainGraphs
-from specdec.drafts.native import NativeDraft
-from specdec.drafts.native_check import native_draft
-from specdec.drafts.native_rounds import NativeRounds
+from specdec.drafts.native.check import native_draft
+from specdec.drafts.native.rounds import NativeRounds
+from specdec.drafts.native.stack import NativeDraft
 from specdec.drafts.network import DraftNetwork
-from specdec.drafts.pairs import PairBook
-from specdec.drafts.runner import DraftRunner
-from specdec.drafts.sampling import DraftRound, DraftSampling
-from specdec.drafts.vocabulary import ReducedVocabulary
+from specdec.drafts.run.graphs import ChainGraphs
+from specdec.drafts.run.pairs import PairBook
+from specdec.drafts.run.runner import DraftRunner
+from specdec.drafts.run.sampling import DraftRound, DraftSampling
+from specdec.drafts.run.vocabulary import ReducedVocabulary
 from specdec.model.attention import FULL, SLIDING, AttentionLayout
 from specdec.model.batch import Batch
 from specdec.model.step import Drafts, Needs, Step

@@ -19,8 +19,8 @@ from specdec_kernels.cpu.native import (
 )
 from torch import nn
 
-from specdec.drafts.layer_parts import draft_layer_parts
-from specdec.drafts.parts import DraftParts
+from specdec.drafts.native.layer_parts import draft_layer_parts
+from specdec.drafts.native.parts import DraftParts
 from specdec.model.accelerate import native_linear
 from specdec.model.kv_cache import SlotCache
 from specdec.model.native.layout import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from specdec.drafts.lane import Lane
+from specdec.drafts.run.lane import Lane
 from specdec.model.step import Drafts, Step
 
 _CHUNK = 1024  # rows of one catch-up window

@@ -10,7 +10,7 @@ import torch
 from specdec_kernels.cpu import build
 from torch import nn
 
-from specdec.drafts.native import NativeDraft
+from specdec.drafts.native.stack import NativeDraft
 from specdec.drafts.network import DraftNetwork
 from specdec.model.kv_cache import CachePlan, SlotCache
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from specdec.drafts.native import NativeDraft
-from specdec.drafts.sampling import DraftRound
+from specdec.drafts.native.stack import NativeDraft
+from specdec.drafts.run.sampling import DraftRound
 
 if TYPE_CHECKING:
-    from specdec.drafts.lane import Lane
+    from specdec.drafts.run.lane import Lane
 
 _CHUNK = 512  # pairs of one call, which keeps what lies between the layers in the caches
 

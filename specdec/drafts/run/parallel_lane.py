@@ -7,8 +7,8 @@ from typing import Protocol
 
 import torch
 
-from specdec.drafts.lane import Lane
-from specdec.drafts.native_rounds import NativeRounds
+from specdec.drafts.native.rounds import NativeRounds
+from specdec.drafts.run.lane import Lane
 from specdec.model.step import Drafts, Step
 
 

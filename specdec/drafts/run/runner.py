@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from specdec.config.final.speculative_config import SpeculativeConfig
-from specdec.drafts.sampling import DraftRound, DraftSampling
+from specdec.drafts.run.sampling import DraftRound, DraftSampling
 from specdec.model.handle import TargetHandle
 from specdec.model.kv_cache import SlotCache, SlotMap
 from specdec.model.step import Step
