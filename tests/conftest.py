@@ -68,7 +68,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, str], dict[str, Any]]] 
     "glm4_moe_lite": ("Glm4MoeLite", {"num_key_value_heads": 4, **ROUTED, **LATENT}, TRAILING, {}),
     "qwen3_next": ("Qwen3Next", {"num_experts": 4, "shared_expert_intermediate_size": 16, **MOE, **DELTA}, QWEN, {}),
     "qwen3_5_text": ("Qwen3_5Text", DELTA, QWEN, {}),
-    "mimo": ("Qwen2", {}, MIMO, {"architectures": ["MiMoForCausalLM"]}),
+    "mimo": ("Qwen2", {"num_attention_heads": 2, "num_key_value_heads": 1}, MIMO, {"architectures": ["MiMoForCausalLM"]}),
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from torch import nn
 from specdec.drafts.errors import DraftError
 from specdec.drafts.mtp_weights import fill_modules
 from specdec.drafts.network import DraftNetwork
+from specdec.drafts.parts import DraftParts
 from specdec.model.capture import decoder_layers
 
 if TYPE_CHECKING:
@@ -111,6 +112,26 @@ class MTPDraft(DraftNetwork):
 
     def feedback(self, hidden: torch.Tensor, step: int = 0) -> torch.Tensor:
         return self.module(step).norm(hidden) if self.feedback_normed else hidden
+
+    def parts(self) -> DraftParts | None:
+        """Of the one module that drafts every token; what is no plain decoder layer fails the comparison."""
+        if self.num_layers != 1 or len(set(self.step_to_layer)) != 1 or self.rotary[0] is None:
+            return None
+        module = self.module(0)
+        return DraftParts(
+            self.shared["embed"],
+            [module.layer],
+            self.rotary[0],
+            module.norm,
+            self.shared["head"] if module.head is None else module.head,
+            embed_norm=module.embed_norm,
+            feature_norm=module.hidden_norm,
+            join=module.input_proj,
+            feature_first=self.hidden_first,
+            normed_feedback=self.feedback_normed,
+            first_empty=self.zero_first,
+            windows=[self.window or 0],
+        )
 
     def module(self, step: int) -> Any:
         """The module that drafts token number ``step``, by the finalized configuration; later ones start over."""

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from specdec_kernels.cpu import build
 
 import specdec
 from specdec.drafts.errors import DraftError
 from specdec.drafts.mtp import MTPDraft
+from specdec.drafts.native_check import native_draft
 from specdec.model.handle import TargetHandle
+from specdec.model.kv_cache import SlotCache
 
 FAMILIES = ("deepseek_v3", "glm4_moe", "glm4_moe_lite", "qwen3_next", "qwen3_5_text", "mimo")
 TOKENS, POSITIONS = torch.tensor([[5, 9, 3, 40, 17, 8, 22]]), torch.arange(7)[None]
@@ -253,3 +256,11 @@ def test_a_family_without_a_record_is_refused(mtp_target):
     ).unwrap()
     with pytest.raises(DraftError, match=r"exaone_moe.*mtp_input_order"):
         MTPDraft.load(config, handle(target))
+
+
+@pytest.mark.skipif(not build.available(), reason="the kernels need a C++ compiler")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_plain_decoder_layers_run_natively_and_others_as_they_are(mtp_target, family):
+    draft = draft_of(mtp_target(family))
+    native = native_draft(draft, SlotCache(1, 2, 40))
+    assert (native is not None) == (family == "mimo")  # the others have experts, latent or gated attention
