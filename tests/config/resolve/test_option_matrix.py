@@ -9,7 +9,7 @@ from specdec.config.records.registry import builtin
 ALL = set(builtin().records)
 DRAFTING = ALL - {"extract_hidden_states"}
 HEADS = {"eagle", "eagle3", "peagle", "mtp", "multi_module_mtp"}
-BLOCK = {"dflash", "dflash2", "lilicorr", "xpress", "dspark"}
+BLOCK = {"dflash", "dflash2", "lilicorr", "xpress", "dspark", "domino"}
 MODELS = {"draft_model", "pard"}
 FLAT = {"medusa", "mlp_speculator"}
 WITH_MODEL = HEADS | BLOCK | MODELS | FLAT | {"gemma4"}
@@ -55,6 +55,7 @@ IGNORED_BY_VLLM = {
         "dflash",
         "dflash2",
         "lilicorr",
+        "domino",
     }
 }
 
