@@ -12,8 +12,8 @@ from torch import nn
 
 from specdec.drafts.errors import DraftError
 from specdec.drafts.mtp_weights import fill_modules
+from specdec.drafts.native.parts import DraftParts
 from specdec.drafts.network import DraftNetwork
-from specdec.drafts.parts import DraftParts
 from specdec.model.capture import decoder_layers
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import specdec
-from specdec.drafts.run import module_lane
 from specdec.drafts.multi_module_mtp import MultiModuleMTPDraft
+from specdec.drafts.run import module_lane
 from specdec.drafts.run.module_lane import ModuleLane
 from specdec.drafts.run.runner import DraftRunner
 from specdec.model.handle import TargetHandle

@@ -15,7 +15,7 @@ from specdec_kernels.cpu import build
 import specdec
 from specdec.drafts.errors import DraftError
 from specdec.drafts.mtp import MTPDraft
-from specdec.drafts.native_check import native_draft
+from specdec.drafts.native.check import native_draft
 from specdec.model.handle import TargetHandle
 from specdec.model.kv_cache import SlotCache
 
