@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from specdec.files import write_atomically
+
 HELP = "write a first configuration file"
 DESCRIPTION = "Write a commented configuration for a method. An existing file is never overwritten without --force."
 EPILOG = """examples:
@@ -41,13 +43,16 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(text)
         return 0
     path = Path(args.file)
+    if path.is_symlink():
+        print(f"specdec init: error: {path} is a link; name the file itself", file=sys.stderr)
+        return 2
     if path.exists() and not args.force:
         print(
             f"specdec init: error: {path} exists; choose another name, or add --force to overwrite it", file=sys.stderr
         )
         return 2
     try:
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text)
     except OSError as error:
         print(f"specdec init: error: {path} cannot be written: {error.strerror}", file=sys.stderr)
         return 2

@@ -9,6 +9,7 @@ from pathlib import Path
 from specdec.cli.common import add_format_argument, exit_code, print_findings
 from specdec.config.findings.diagnostics import Diagnostic
 from specdec.config.read.source import Document, SourceError, load, parse, parse_bytes
+from specdec.files import write_atomically
 
 HELP = "rewrite an older file, or another engine's settings, as a configuration"
 DESCRIPTION = """Rewrite a specdec file with the names of this version (comments stay), or translate the settings of another
@@ -92,7 +93,7 @@ def finish(args: argparse.Namespace, text: str, diagnostics: list[Diagnostic]) -
         return code
     if args.output:
         try:
-            Path(args.output).write_text(text, encoding="utf-8")
+            write_atomically(Path(args.output), text)
         except OSError as error:
             print(f"specdec migrate: error: cannot write '{args.output}': {error.strerror}", file=sys.stderr)
             return 2

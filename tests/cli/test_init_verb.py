@@ -55,3 +55,15 @@ def test_faults_are_one_line(specdec, tmp_path):
     assert unknown.code == 1 and "did you mean 'eagle3'" in unknown.err and not (tmp_path / "a.yaml").exists()
     nowhere = specdec("init", str(tmp_path / "no/such/folder/a.yaml"))
     assert nowhere.code == 2 and nowhere.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_nothing_is_written_through_a_link(specdec, tmp_path, exists, force):
+    victim, link = tmp_path / "victim", tmp_path / "run.yaml"
+    if exists:
+        victim.write_text("kept")
+    link.symlink_to(victim)
+    result = specdec("init", str(link), *force)
+    assert result.code == 2 and "link" in result.err
+    assert victim.exists() is exists and (not exists or victim.read_text() == "kept")

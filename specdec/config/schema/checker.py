@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -148,10 +149,28 @@ def records_for(data: Any, folder: Path | None = None) -> tuple[Any, list[Diagno
             try:
                 registry = registry.with_file((folder or Path()) / file)
             except RecordError as error:
-                problems.append(Diagnostic(error.code, "error", "records", error.message, error.fix, error.source))
+                found = Diagnostic(error.code, "error", "records", error.message, error.fix, error.source)
+                problems.append(found if _holds_records((folder or Path()) / file) else _no_records(file))
             except SourceError as error:
-                problems.append(error.diagnostic)
+                # what cannot be read as records may be any file, whose lines are nobody's business
+                source = error.diagnostic.source
+                unquoted = replace(source, text=None) if source is not None else None
+                problems.append(replace(error.diagnostic, source=unquoted))
     return registry, problems
+
+
+def _holds_records(file: Path) -> bool:
+    from specdec.config.read.source import SourceError, load
+
+    try:
+        return is_records_file(load(file).data)
+    except SourceError:
+        return False
+
+
+def _no_records(file: str) -> Diagnostic:
+    message = f"'{file[:200]}' holds no records: none of {', '.join(RECORD_KEYS)} stands at its top"
+    return Diagnostic("wrong-value", "error", "records", message, "name a file of records")
 
 
 def _other_records(data: Any) -> bool:

@@ -160,3 +160,17 @@ def test_looking_at_records_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "text", ["root:$6$secret:19000:0:99999:7:::\n", "[section]\npassword = secret\n", "plain secret\nmore: x: secret\n",
+             "key: secret\n", "- secret\n", "\tsecret: 1\n"]
+)  # fmt: skip
+def test_lines_of_other_files_are_not_shown(text, tmp_path):
+    import specdec
+    from specdec.config.findings.render import render_text
+
+    (tmp_path / "other").write_text(text)
+    document = {"records": [str(tmp_path / "other")], "speculative": {"method": "ngram", "num_speculative_tokens": 3}}
+    resolution = specdec.resolve(document)
+    assert resolution.errors and "secret" not in render_text(resolution.diagnostics)
