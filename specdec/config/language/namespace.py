@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-CANNOT_CHANGE = "a finalized configuration cannot be changed; resolve again with an override"
+CANNOT_CHANGE = "a finalized configuration is frozen and cannot be changed; resolve again with an override"
+
+
+class FrozenError(AttributeError, ValueError):
+    """Something tried to change a finalized configuration."""
 
 
 class Namespace(Mapping[str, Any]):
@@ -34,7 +38,7 @@ class Namespace(Mapping[str, Any]):
             ) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(CANNOT_CHANGE)
+        raise FrozenError(CANNOT_CHANGE)
 
     def __repr__(self) -> str:
         return f"Namespace({self._values!r})"

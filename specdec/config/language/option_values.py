@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from specdec.config.language.namespace import CANNOT_CHANGE, plain
+from specdec.config.language.namespace import CANNOT_CHANGE, FrozenError, plain
 
 
 class OptionValues(BaseModel):
@@ -49,7 +49,7 @@ class OptionValues(BaseModel):
         return data
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(CANNOT_CHANGE)
+        raise FrozenError(CANNOT_CHANGE)
 
     def __eq__(self, other: object) -> bool:
         return plain(self) == plain(other) if isinstance(other, Mapping) else NotImplemented

@@ -76,7 +76,9 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared, outer: tuple[Step
     if chosen.record is None:
         return Outcome(diagnostics=findings, provenance={f"{block.label}.method": origin} if named else {})
     record, origin = chosen.record, chosen.origin
-    if models and draft.same and not inside_target(record, draft, registry):
+    # a whole language model may be its own draft: pointless, and what tests of acceptance run
+    own_model = record.capabilities.get("has_own_language_model")
+    if models and draft.same and not own_model and not inside_target(record, draft, registry):
         source = composed.locate((*path, MODEL), False)
         message = f"{models[0][1]} is the target itself, which is no draft for {record.name}"
         found = Diagnostic("draft-is-target", "error", block.at(MODEL), message, "name the draft's checkpoint", source)

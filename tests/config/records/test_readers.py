@@ -18,7 +18,7 @@ TEXT = "\n".join(
 )
 # What an engine asks a finalized configuration for by name, as `config.<name>`; `export` and `plan` show it as it is.
 OWED = {
-    "draft_query_rows", "max_model_len_limit", "has_own_kv", "has_own_language_model", "prefer_dense_token_history",
+    "draft_query_rows", "max_model_len_limit", "has_own_kv", "prefer_dense_token_history",
     "uses_separate_workspace_lane", "variable_length_drafts", "provides_confidence",
 }  # fmt: skip
 

@@ -40,7 +40,7 @@ def specdec(site: Path, *arguments: str, code: str = RUN) -> subprocess.Complete
 def config(tmp_path: Path) -> Path:
     file = tmp_path / "run.yaml"
     file.write_text(
-        "schema_version: 1\ntarget: {model: ./nowhere}\nspeculative: {method: repeat_last, repeat_at_most: 3}\n"
+        "schema_version: 1\ntarget: {model: org/nowhere}\nspeculative: {method: repeat_last, repeat_at_most: 3}\n"
     )
     return file
 

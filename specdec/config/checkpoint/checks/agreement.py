@@ -28,12 +28,19 @@ def disagreements(
     for spec in specs:
         written = list(_written(spec, checkpoint, target_layers)) if spec.type in EXACT_TYPES else []
         for key, value in written[1:]:
-            if value != written[0][1]:
+            if value != written[0][1] and not _of_other_layers(key, written[0][0]):
                 first, said = written[0]
                 message = f"{key} says {shown(value)}, but {first} says {shown(said)}; both mean {spec.name}"
                 fix = "keep the one it was trained with"
                 yield finding("checkpoint-keys-disagree", f"{checkpoint.role}.{key}", message, fix)
                 break
+
+
+def _of_other_layers(key: str, other: str) -> bool:
+    """Whether two keys differ in one step in the middle only: the same setting of two types of layers."""
+    steps, others = key.split("."), other.split(".")
+    differ = [i for i, (a, b) in enumerate(zip(steps, others, strict=False)) if a != b]
+    return len(steps) == len(others) and differ == [1] and len(steps) == 3
 
 
 def _written(spec: FactSpec, checkpoint: Checkpoint, target_layers: int | None) -> Iterator[tuple[str, Any]]:
