@@ -76,13 +76,14 @@ def resolve_speculator(path: tuple[Step, ...], shared: Shared, outer: tuple[Step
     if chosen.record is None:
         return Outcome(diagnostics=findings, provenance={f"{block.label}.method": origin} if named else {})
     record, origin = chosen.record, chosen.origin
-    # a whole language model may be its own draft: pointless, and what tests of acceptance run
-    own_model = record.capabilities.get("has_own_language_model")
-    if models and draft.same and not own_model and not inside_target(record, draft, registry):
-        source = composed.locate((*path, MODEL), False)
-        message = f"{models[0][1]} is the target itself, which is no draft for {record.name}"
-        found = Diagnostic("draft-is-target", "error", block.at(MODEL), message, "name the draft's checkpoint", source)
-        return Outcome(diagnostics=(*notices, found))
+    if models and draft.same and not inside_target(record, draft, registry):
+        source, fix = composed.locate((*path, MODEL), False), "name the draft's checkpoint"
+        if not record.capabilities.get("has_own_language_model"):
+            message = f"{models[0][1]} is the target itself, which is no draft for {record.name}"
+            found = Diagnostic("draft-is-target", "error", block.at(MODEL), message, fix, source)
+            return Outcome(diagnostics=(*notices, found))
+        message = f"{models[0][1]} is the target itself: every draft is accepted, and none is cheaper than the target"
+        findings = (*findings, Diagnostic("draft-is-target", "warning", block.at(MODEL), message, fix, source))
     state = examine(record, block, draft, shared)
     for _ in range(MAX_HOPS):
         more_specific = specialized(state, registry)
